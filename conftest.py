@@ -16,7 +16,6 @@ import torch
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
-collect_ignore = ["packages/lorentz/src/lorentz/_triton.py"]  # without examples; it needs Triton
 settings.register_profile(
     "local", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )

@@ -18,8 +18,8 @@ float64. Errors are those of float32 against the same library in float64: of poi
 relative. Peers without such a layer get the usual one of their own operations: attention by -d^2 and a mean in the
 tangent space. `--what compiled` compares them within torch.compile and leaves out what does not compile.
 
-`--what card` measures `dist` on a CUDA device, with and without the kernels of `lorentz._triton`, in milliseconds and
-over its floor, three copies: x and y are read twice, two gradients are written.
+`--what card` measures `dist` on a CUDA device, in milliseconds and over its floor, three copies: x and y are read
+twice, two gradients are written.
 """
 
 import importlib
@@ -443,11 +443,8 @@ def compare_peers(rounds: int, threads: int, folder: str | None, compiled: bool)
     return comparison.figures()
 
 
-def card(kernels: bool) -> Tasks:
-    """`dist` as the process is to compute it, and a copy."""
-    from lorentz import _fused
-
-    _fused.KERNELS = kernels
+def card() -> Tasks:
+    """`dist`, and a copy."""
     with torch.device("cuda"):
         x, y = (lf.expmap0(0.1 * torch.randn(1_000_000, 128)) for _ in range(2))
 
@@ -460,14 +457,11 @@ def card(kernels: bool) -> Tasks:
 
 def compare_card(rounds: int) -> dict[str, Any]:
     """The table of `dist` on a card; its figures."""
-    sides = [Contender("without kernels", card, (False,)), Contender("Triton", card, (True,))]
-    comparison = compare(sides, rounds=rounds)
-    rows = []
-    for side in (each.name for each in sides):
-        times, copies = comparison.values("dist", side), comparison.values("copy", side)
-        floor = [time / (3.0 * copy) for time, copy in zip(times, copies, strict=True)]
-        rows.append([side, Spread.of([1e3 * time for time in times]), Spread.of(floor)])
-    show("dist, forward and backward, 1,000,000 x 128", ["", "ms", "over three copies"], rows)
+    comparison = compare([Contender("ours", card, ())], rounds=rounds)
+    times, copies = comparison.values("dist", "ours"), comparison.values("copy", "ours")
+    floor = [time / (3.0 * copy) for time, copy in zip(times, copies, strict=True)]
+    rows = [[Spread.of([1e3 * time for time in times]), Spread.of(floor)]]
+    show("dist, forward and backward, 1,000,000 x 128", ["ms", "over three copies"], rows)
     return comparison.figures()
 
 

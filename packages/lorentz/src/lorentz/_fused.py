@@ -6,10 +6,8 @@ taken of.
 """
 
 import math
-import os
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +17,6 @@ from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate
 from ._series import asinh, asinhc_slope, polynomial
 
-KERNELS = os.environ.get("LORENTZ_TRITON") == "1" and find_spec("triton") is not None  # see `_triton`
 _BLOCK = 2**17  # coordinates worked on at a time on a CPU: the intermediate results of a block stay in its cache
 # Taylor coefficients of d(theta/sinh theta)/d(cosh theta) in sinh^2(theta/2), and of d(sinh(s)/s)/d(s^2) in s^2.
 _LOG_SLOPE = tuple(0.5 * n * (-4.0) ** n * math.factorial(n) ** 2 / math.factorial(2 * n + 1) for n in range(1, 11))
@@ -38,8 +35,6 @@ class Fused(NamedTuple):
         forward: (*vectors, c) -> the value, and numbers of each row that the backward pass needs again, (*b, 1).
         backward: (of_c, *vectors, gradient, those numbers, c) -> gradients of the vectors, and if `of_c` that of c in
             each row.
-
-        kernels: the name of the two in `_triton`, if there are.
         sets: True for sets of points and their weights, whose last two axes are no batch axes.
 
     `forward` and `backward` get copies of the vectors whose time part is 0: sums over all coordinates are those over
@@ -49,7 +44,6 @@ class Fused(NamedTuple):
     plain: Callable[..., Tensor]
     forward: Callable[..., Vectors]
     backward: Callable[..., Vectors]
-    kernels: str = ""
     sets: bool = False
 
     def __call__(self, wide: torch.dtype, result: torch.dtype, c: Scalar, *vectors: Tensor) -> Tensor:
@@ -71,8 +65,6 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(of: Fused, wide: torch.dtype, result: torch.dtype, c: Scalar, *vectors: Tensor) -> Vectors:
-        if kernel := _kernel(of, "forward", wide, result, c, vectors):
-            return (kernel(*vectors, c),)
         value, *numbers = _by_rows(of, of.forward, wide, c, vectors)
         return value.to(result), *numbers
 
@@ -97,12 +89,7 @@ class _Function(torch.autograd.Function):
             return *none, *torch.func.vjp(_plain(ctx), *operands)[1](gradients[0])
         c, vectors = (operands[0], operands[1:]) if ctx.number is None else (ctx.number, operands)
         of_c = ctx.number is None and ctx.needs_input_grad[3]
-        kernel = None if numbers else _kernel(ctx.of, "backward", ctx.wide, ctx.result, c, (*vectors, gradients[0]))
-        if kernel:
-            grads = [*kernel(of_c, *vectors, gradients[0], c)]
-        else:
-            numbers = numbers or _by_rows(ctx.of, ctx.of.forward, ctx.wide, c, vectors)[1:]
-            grads = _by_rows(ctx.of, partial(ctx.of.backward, of_c), ctx.wide, c, vectors, gradients[0], *numbers)
+        grads = _by_rows(ctx.of, partial(ctx.of.backward, of_c), ctx.wide, c, vectors, gradients[0], *numbers)
         targets = (*vectors, c) if of_c else vectors
         grads = [grad.sum_to_size(target.shape).to(target.dtype) for grad, target in zip(grads, targets, strict=True)]
         last = (grads.pop() if of_c else None,) if ctx.number is None else ()
@@ -116,15 +103,6 @@ class _Function(torch.autograd.Function):
             for operand, tangent in zip(operands, tangents[-len(operands) :], strict=True)
         ]
         return torch.func.jvp(_plain(ctx), tuple(operands), tuple(along))[1], *(None,) * ctx.numbers
-
-
-def _kernel(of: Fused, way: str, *operands: Any) -> Callable[..., Any] | None:
-    """A kernel of `_triton` for these operands, where it is asked for and takes them."""
-    if not (KERNELS and of.kernels):
-        return None
-    from . import _triton
-
-    return getattr(_triton, f"{of.kernels}_{way}") if _triton.suits(*operands) else None
 
 
 def _plain(ctx: Any) -> Callable[..., Tensor]:

@@ -25,7 +25,7 @@ def _dist(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
     return _length(hyp.separation(hyp.pair(x, y, c), c), c)
 
 
-_FUSED_DIST = Fused(of_spaces(_dist), dist_forward, dist_backward, "dist")
+_FUSED_DIST = Fused(of_spaces(_dist), dist_forward, dist_backward)
 
 
 def _dist0(x: Tensor, c: Scalar) -> Tensor:
