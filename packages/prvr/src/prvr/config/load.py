@@ -23,6 +23,7 @@ from prvr.reading import read_text, short
 _T = TypeVar("_T")
 _LARGEST = 1 << 20  # bytes of a configuration file
 _SHOWN = 200  # characters of a value in a message
+_DEEPEST = 100  # groups within groups
 _ABSENT = object()  # where one of two configurations has no such key
 _PRESETS = Path(__file__).with_name("presets")
 _FOLDERS = {"retrievers": _PRESETS, "rerankers": _PRESETS / "rerankers"}
@@ -114,40 +115,28 @@ def read_yaml_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"configuration file {error}") from error
 
 
-def _holds_nul(event: yaml.Event) -> bool:
-    return isinstance(event, yaml.ScalarEvent) and "\0" in event.value
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # nine times as fast
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Refuses aliases, a few of which stand for more values than memory holds, and NUL, which no path may hold."""
+def _expect_flat(text: str, loader: Any) -> None:
+    """Refuses aliases, a few of which stand for more values than memory holds, NUL, which no path may hold, and depth.
 
-    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError(f"{self.get_event().anchor!r}: aliases are not supported, write the value out")
-        if _holds_nul(self.peek_event()):
-            raise yaml.YAMLError(f"{self.get_event().value!r}: NUL characters are not supported")
-        return super().compose_node(parent, index)
-
-
-_CLoader: Any = getattr(yaml, "CSafeLoader", _PlainLoader)
-"""Nine times as fast; its messages do not show the line, and nothing ends its recursion."""
-
-
-def _is_flat(text: str) -> bool:
-    """Whether a text is YAML without aliases and NUL, nested at most 100 deep."""
+    Raises:
+        YAMLError: as said, or the text is not YAML.
+    """
     depth = 0
-    try:
-        for event in yaml.parse(text, _CLoader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > 100 or isinstance(event, yaml.AliasEvent) or _holds_nul(event):
-                return False
-    except yaml.YAMLError:
-        return False
-    return True
+    for event in yaml.parse(text, loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise yaml.YAMLError("nested too deeply")
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError(f"{event.anchor!r}: aliases are not supported, write the value out")
+        if isinstance(event, yaml.ScalarEvent) and "\0" in event.value:
+            raise yaml.YAMLError(f"{event.value!r}: NUL characters are not supported")
 
 
 def yaml_value(text: str, source: str) -> Any:
-    """The value of a YAML text without aliases.
+    """The value of a YAML text without aliases, nested at most 100 deep.
 
     Raises:
         ConfigError: it is not YAML, holds an alias, or is nested too deeply.
@@ -161,9 +150,11 @@ def yaml_value(text: str, source: str) -> Any:
         prvr.config.load.ConfigError: example is not valid YAML: 'a': aliases are not supported, write the value out
     """
     try:
-        return yaml.load(text, _CLoader if _is_flat(text) else _PlainLoader)  # both are SafeLoaders
-    except RecursionError as error:
-        raise ConfigError(f"{source} is not valid YAML: nested too deeply") from error
+        try:
+            _expect_flat(text, _LOADER)
+        except yaml.YAMLError:
+            _expect_flat(text, yaml.SafeLoader)  # its messages show the line
+        return yaml.load(text, _LOADER)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         raise ConfigError(f"{source} is not valid YAML: {error}") from error
 
