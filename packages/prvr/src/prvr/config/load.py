@@ -24,6 +24,10 @@ _T = TypeVar("_T")
 _LARGEST = 1 << 20  # bytes of a configuration file
 _SHOWN = 200  # characters of a value in a message
 _DEEPEST = 100  # groups within groups
+_REMOVED = dict.fromkeys(
+    ("fit.features", "path.features"), ": Fourier features gave way to kernels, fit again with `prvr train`"
+)
+"""What takes the place of keys of earlier versions."""
 _ABSENT = object()  # where one of two configurations has no such key
 _PRESETS = Path(__file__).with_name("presets")
 _FOLDERS = {"retrievers": _PRESETS, "rerankers": _PRESETS / "rerankers"}
@@ -277,8 +281,7 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
                     where = f" of a model of kind {model['kind']}"
                 close = similar_keys(key, keys)
                 hint = f"; did you mean {' or '.join(close)}?" if close else ""
-                if key.endswith(("fit.features", "path.features")):
-                    hint = ": Fourier features gave way to kernels, fit again with `prvr train`"
+                hint = next((text for name, text in _REMOVED.items() if key.endswith(name)), hint)
                 lines.append(f"unknown key {key!r}{where}{hint}")
             elif problem["type"] in ("missing", "missing_argument"):
                 lines.append(f"{key} is required")

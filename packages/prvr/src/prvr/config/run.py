@@ -180,7 +180,7 @@ class FitConfig:
     )
     """Penalties of ridge regression, in 1,500ths of the total variance of rows in the space of the kernel."""
     temperatures: tuple[_Positive, ...] = Field(default=(0.0125, 0.025, 0.05, 0.1, 0.2), min_length=1, max_length=16)
-    """Of the softmax over the rows of a video that shares a caption out among them."""
+    """Temperatures of the softmax over the rows of a video that shares a caption out among them."""
     iterations: int = Field(default=3, ge=0, le=1000)
     """How often captions are shared out again and the map is fitted to it, after a first fit to equal shares."""
     landmarks: int = Field(default=1500, ge=2, le=65_536)

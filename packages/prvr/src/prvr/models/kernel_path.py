@@ -95,7 +95,7 @@ class KernelPath(nn.Module):
     maps everything to 0; nothing in it has a gradient.
 
     Args:
-        config: of the retriever, with the windows, the kernel and the number of landmarks.
+        config: the configuration of the retriever; its `path` has the windows, the kernel and the number of landmarks.
 
     Attributes:
         gate: the share of the blocks in the score of a retriever that has both.

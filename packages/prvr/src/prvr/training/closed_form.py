@@ -19,7 +19,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,13 +41,13 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _VIDEOS, _QUERIES = 64, 1024  # read at a time
-_CHOOSE = 1000  # videos by which settings are compared, at most
-_ITERATIONS = 2  # after which settings are compared
+_CHOOSE = 1000  # training videos on which settings are compared, at most
+_ITERATIONS = 2  # of the fits that are compared
 _MARGIN = 0.5  # of SumR: shorter windows take longer
-_FEW = 500  # landmarks by which settings are compared, twice as many with one fold
+_FEW = 500  # landmarks with which settings are compared, twice as many with one fold
 _SAMPLE = 1000  # landmarks between which distances are measured
-_KEPT = 2**27  # numbers of rows that are kept between passes
-_UNIT = 1500  # the part of the variance that a penalty counts in
+_IN_MEMORY = 2**27  # entries of z(x) that are kept between passes
+_UNIT = 1500  # penalties count in this part of the total variance
 VERSION = 2
 """Raised with every change after which a fit gives another map."""
 
@@ -80,8 +80,8 @@ def ridge(sums: Sums, penalty: float, *, centred: bool = True) -> Map:
 
     Args:
         sums: the sums.
-        penalty: of the squared entries of W, as a share of the total variance of the rows.
-        centred: with an offset; else b = 0, and squares take the place of variances.
+        penalty: the weight of the squared entries of W, as a share of the total variance of the rows.
+        centred: fit an offset; otherwise b = 0, and squares take the place of variances.
     """
     count = sums.rows[-1, -1]
     mean, target = sums.rows[:-1, -1] / count, sums.pairs[-1] / count
@@ -97,14 +97,14 @@ def ridge(sums: Sums, penalty: float, *, centred: bool = True) -> Map:
 
 @dataclass(frozen=True)
 class Part:
-    """Some videos as the regression reads them.
+    """A batch of videos as the regression reads them.
 
     Args:
         rows: `(v, r, m)` z(x).
-        start: `(v, r, e)` what is added to the map, x with `toward: identity`, or zero.
-        valid: `(v, r)` which rows there are.
+        start: `(v, r, e)` x, which is added to the map with `toward: identity`; otherwise a zero without axes.
+        valid: `(v, r)` True = a row of the video, False = padding.
         targets: `(v, k, e)` the sentences of the captions of each video.
-        captioned: `(v, k)` which captions there are.
+        captioned: `(v, k)` True = a caption of the video, False = padding.
     """
 
     rows: Float[Tensor, "v r m"]
@@ -114,7 +114,7 @@ class Part:
     captioned: Bool[Tensor, "v k"]
 
     def of(self, videos: Bool[Tensor, " v"]) -> "Part":
-        """Some of the videos."""
+        """The videos of a mask."""
         start = self.start[videos] if self.start.ndim else self.start
         return Part(self.rows[videos], start, self.valid[videos], self.targets[videos], self.captioned[videos])
 
@@ -124,7 +124,7 @@ class Part:
         return self.rows @ weight + bias + self.start
 
     def sums(self, temperature: float, fitted: Map | None) -> Sums:
-        """Sums with shares by a map, or equal ones."""
+        """The sums, where each caption is shared out among the rows of its video by a map, or equally."""
         logits = torch.zeros(*self.captioned.shape, self.rows.shape[1], dtype=self.rows.dtype, device=self.rows.device)
         if fitted is not None:
             logits = self.targets @ F.normalize(self.mapped(fitted), dim=-1).mT / temperature
@@ -135,13 +135,13 @@ class Part:
 
 
 def total(parts: Iterable[Part], temperature: float = 1.0, fitted: Map | None = None) -> Sums:
-    """The sums of all parts, one pass; each caption is shared out equally, or as a map says."""
+    """The sums over batches of videos; each caption is shared out by a map, or equally."""
     sums = None
     for part in parts:
         more = part.sums(temperature, fitted)
         sums = more if sums is None else Sums(sums.rows + more.rows, sums.pairs + more.pairs)
     if sums is None:
-        raise InputError("kernel regression needs captions of one video at least")
+        raise InputError("kernel regression needs the captions of at least one video")
     return sums
 
 
@@ -151,11 +151,12 @@ def fit_map(
     """The map after some iterations, each with shares by the map before.
 
     Args:
-        parts: what it is fitted to, read once for each iteration.
+        parts: the videos, read once for each iteration.
         equal: their sums with equal shares, which the first map is fitted to.
-        penalty, temperature: of the regression, in 1,500ths of the total variance, and of the shares.
-        iterations: how many.
-        centred: as of `ridge`.
+        penalty: the penalty of ridge regression, in 1,500ths of the total variance of the rows.
+        temperature: the temperature of the softmax that gives the shares.
+        iterations: how often captions are shared out by a map.
+        centred: see `ridge`.
     """
     fitted = ridge(equal, penalty / _UNIT, centred=centred)
     for _ in range(iterations):
@@ -164,7 +165,7 @@ def fit_map(
 
 
 def sumr(parts: Sequence[Part], fitted: Map) -> float:
-    """SumR of the captions of some videos among these; of equal scores the right one is the last."""
+    """SumR of the captions of some videos, which are the gallery; ties count against the right video."""
     texts = torch.cat([part.targets[part.captioned] for part in parts])
     own = torch.cat([part.captioned.sum(1) for part in parts])
     own = torch.arange(len(own), device=own.device).repeat_interleave(own)
@@ -178,8 +179,8 @@ class Captions:
     Args:
         split: a packed split.
         device: where sums are computed.
-        dtype: of the products that are summed; sums are float64.
-        batch: videos that are read at a time.
+        dtype: the dtype of the products that are summed; sums are float64.
+        batch: the number of videos that are read at a time.
     """
 
     def __init__(
@@ -195,9 +196,14 @@ class Captions:
             yield frames.to(self.dtype), mask, numbers
 
     def of(self, videos: Int[np.ndarray, " k"]) -> "Captions":
-        """Some of the videos."""
+        """The videos with these numbers, and their captions."""
         return Captions(self.split.subset(videos), self.device, self.dtype, self.batch)
 
+    def num_rows(self, windows: Sequence[int]) -> int:
+        """The number of rows of all videos."""
+        return sum(parts_of(int(count), windows) for count in self.split.frame_counts)
+
+    @cached_property
     def standard(self) -> tuple[Float[Tensor, " f"], Float[Tensor, " f"]]:
         """The mean of each entry of the frames, and 1 over its deviation, 0 for constant ones."""
         count, total, squares = 0, 0.0, 0.0
@@ -218,13 +224,13 @@ class Captions:
 
 @dataclass(frozen=True)
 class Landmarks:
-    """A kernel with its landmarks: what makes rows of frames.
+    """The landmarks Z of a kernel.
 
     Args:
-        path: windows, kernel, and what the map is drawn to.
+        path: the windows, the kernel, and what the map is drawn to.
         mean, scale: `(f,)` x = (means of windows - mean) scale.
-        rows: `(m, w, f)` the landmarks.
-        widths: `(w,)` of the Gaussians.
+        rows: `(m, w, f)` Z.
+        widths: `(w,)` the width of the Gaussian for each length of windows.
     """
 
     path: PathConfig
@@ -237,35 +243,35 @@ class Landmarks:
     def of(
         cls, path: PathConfig, captions: Captions, standard: tuple[Tensor, Tensor], most: int, width: float
     ) -> "Landmarks":
-        """At most so many rows of the training videos, evenly spread over them.
+        """Rows of the training videos, evenly spread over them.
 
         Args:
-            path: windows, kernel, and what the map is drawn to.
+            path: the windows, the kernel, and what the map is drawn to.
             captions: the training videos.
-            standard: their mean and scale.
-            most: the number of landmarks.
-            width: of the Gaussians, in medians of the distances of rows.
+            standard: the mean and the scale of their frames.
+            most: the maximum number of landmarks.
+            width: the width of the Gaussians, in median distances of rows.
         """
-        wanted = _spread(sum(parts_of(int(count), path.windows) for count in captions.split.frame_counts), most)
-        found, before = [], 0
+        numbers = _spread(captions.num_rows(path.windows), most)
+        landmarks, before = [], 0
         for frames, mask, _ in captions.frames():
             means, valid = window_means(frames, mask, path.windows)
             rows = means[valid]
-            here = wanted[(wanted >= before) & (wanted < before + len(rows))] - before
-            found.append((rows[here.to(rows.device)] - standard[0]) * standard[1])
+            here = numbers[(numbers >= before) & (numbers < before + len(rows))] - before
+            landmarks.append((rows[here.to(rows.device)] - standard[0]) * standard[1])
             before += len(rows)
-        rows = torch.cat(found)
+        rows = torch.cat(landmarks)
         sample = rows[_spread(len(rows), _SAMPLE).to(rows.device)]
         distances = [torch.pdist(of_length) for of_length in sample.unbind(1)]
         medians = [some.median().clamp(min=1e-6) if len(some) else rows.new_ones(()) for some in distances]
         return cls(path, *standard, rows, width * torch.stack(medians))
 
     def kernel(self, rows: Float[Tensor, "*b w f"], some: Any = slice(None)) -> Float[Tensor, "*b m"]:
-        """Between rows and all or some landmarks."""
+        """The kernel between rows and landmarks; `some` indexes the landmarks."""
         return kernel(rows, self.rows[some], self.widths, self.path.kernel)
 
     def factor(self, some: Any = slice(None)) -> Float[Tensor, "m m"]:
-        """L^T of the landmarks."""
+        """L^T; `some` indexes the landmarks."""
         square = self.kernel(self.rows[some], some).double()
         # Rows that are alike make it singular; the shift is far below any penalty.
         shift = torch.finfo(self.rows.dtype).eps ** 0.75 * square.diagonal().mean()
@@ -273,7 +279,7 @@ class Landmarks:
         return torch.linalg.cholesky(square + (shift + torch.finfo(square.dtype).tiny) * eye).mT.to(self.rows.dtype)
 
     def parts(self, captions: Captions, of_rows: Callable[[Tensor], Tensor]) -> Iterator[tuple[Part, list[int]]]:
-        """Batches of videos, with what is made of their rows, and their numbers."""
+        """Batches of videos and their numbers; `of_rows` makes z(x) of x."""
         for frames, mask, numbers in captions.frames():
             means, valid = window_means(frames, mask, self.path.windows)
             start = means.mean(2) if self.path.toward == "identity" else means.new_zeros(())
@@ -282,15 +288,15 @@ class Landmarks:
 
 
 class _Passes:
-    """The parts of a fit: kept between passes where they are small, else made again in each."""
+    """The batches of a fit: kept in memory where they are small, otherwise made again in each pass."""
 
     def __init__(self, landmarks: Landmarks, captions: Captions, factor: Float[Tensor, "m m"]) -> None:
         self._landmarks, self._captions, self._factor = landmarks, captions, factor
-        rows = sum(parts_of(int(count), landmarks.path.windows) for count in captions.split.frame_counts)
-        self._kept = [*self._parts()] if rows * len(factor) <= _KEPT else None
+        size = captions.num_rows(landmarks.path.windows) * len(factor)
+        self._parts_in_memory = [*self._parts()] if size <= _IN_MEMORY else None
 
     def __iter__(self) -> Iterator[Part]:
-        return self._parts() if self._kept is None else iter(self._kept)
+        return self._parts() if self._parts_in_memory is None else iter(self._parts_in_memory)
 
     def _parts(self) -> Iterator[Part]:
         def whitened(rows: Tensor) -> Tensor:
@@ -312,12 +318,12 @@ def _solved(factor: Float[Tensor, "m m"], rows: Float[Tensor, "*b m"]) -> Float[
 
 @dataclass(frozen=True)
 class Choice:
-    """What a fit has chosen.
+    """The settings of a fit.
 
     Args:
-        path: windows and kernel.
-        width: of the Gaussian, in median distances.
-        penalty, temperature: of the regression and the shares.
+        path: the windows, the kernel, and what the map is drawn to.
+        width: the width of the Gaussians, in median distances of rows.
+        penalty, temperature: see `fit_map`.
     """
 
     path: PathConfig
@@ -337,13 +343,13 @@ def climb(
     """The best option of an ordered list, found in the direction in which the score rises.
 
     Args:
-        options: from small to large.
-        start: the one to begin with.
-        score: of an option.
-        margin: how much it must rise.
+        options: the options, from small to large.
+        start: the option to begin with.
+        score: gives the score of an option.
+        margin: the gain below which a neighbour is not better.
 
     Returns:
-        The option from which the score rises to neither side, and the scores of those looked at, in their order.
+        An option that is better than its neighbours, and the scores of all options that were tried, in order.
 
     Examples:
         >>> climb([1, 2, 3, 4, 5], 3, lambda option: -abs(option - 5.5))
@@ -363,23 +369,23 @@ def climb(
 
 @dataclass(frozen=True)
 class _Fold:
-    """Videos that maps are fitted to, their sums with equal shares, and videos that are held out."""
+    """Training videos, their sums with equal shares, and the videos that are held out."""
 
     train: Sequence[Part]
     equal: Sums
     test: Sequence[Part]
 
     def sumr(self, penalty: float, temperature: float, centred: bool) -> float:
-        """SumR on what is held out, after as many iterations as settle the order of settings."""
+        """SumR of a map of the training videos on the videos that are held out."""
         return sumr(self.test, fit_map(self.train, self.equal, penalty, temperature, _ITERATIONS, centred=centred))
 
 
 def _folds(
     landmarks: Landmarks, captions: Captions, groups: Sequence[Int[np.ndarray, " _"]], selection: Captions | None
 ) -> Iterator[_Fold]:
-    """The training videos without each of some groups, which are held out, and all with a selection held out.
+    """Folds that hold out each of some groups of the training videos, and one that holds out the selection.
 
-    Landmarks of videos that are held out do not count.
+    Rows of videos that are held out are no landmarks.
     """
     batches = [*landmarks.parts(captions, landmarks.kernel)]
     owner = np.concatenate([np.repeat(videos, part.valid.sum(1).tolist()) for part, videos in batches])
@@ -392,8 +398,8 @@ def _folds(
             out = np.isin(videos, group)
             for side, here in zip(sides, (~out, out), strict=True):
                 if here.any():
-                    kept = part.of(torch.from_numpy(here).to(free.device))
-                    side.append(replace(kept, rows=_solved(factor, kept.rows[..., free])))
+                    videos_here = part.of(torch.from_numpy(here).to(free.device))
+                    side.append(replace(videos_here, rows=_solved(factor, videos_here.rows[..., free])))
         yield _Fold(sides[0], total(sides[0]), sides[1])
     if selection is not None:
         factor = landmarks.factor()
@@ -403,17 +409,17 @@ def _folds(
 
 
 def choose(config: Config, captions: Captions, selection: Captions | None = None, level: int = logging.INFO) -> Choice:
-    """Windows, then the width, each with its penalty, then the temperature, by SumR on held-out videos.
+    """Chooses windows, then the width, each with its penalty, then the temperature, by SumR on held-out videos.
 
-    Of many training videos some are compared, and fewer landmarks.
+    Settings are compared on at most 1,000 training videos, with fewer landmarks than the fit has.
 
     Args:
         config: the configuration of the run.
         captions: the training split, parts of which are held out.
-        selection: a split that is held out too; None: there is none but the reported one, which is left alone.
-        level: at which comparisons are logged.
+        selection: another split to hold out; None: there is none but the reported one, which is left alone.
+        level: the level at which comparisons are logged.
     """
-    fit = config.fit
+    fit, centred = config.fit, config.fit.toward == "zero"
     if len(captions.split) > _CHOOSE:
         captions = captions.of(np.sort(np.argsort(_places(captions.split))[:_CHOOSE]))
     order = np.argsort(_places(captions.split))
@@ -421,52 +427,53 @@ def choose(config: Config, captions: Captions, selection: Captions | None = None
     groups = [order[fold :: min(fit.folds, len(order))] for fold in range(count)]
     captioned = [sum(len(captions.split.queries_of(int(video))) for video in group) for group in groups]
     captioned += [] if selection is None else [len(selection.sentences)]
-    standard, scored = _standard(captions, fit), dict[Any, float]()
     most = min(fit.landmarks, max(_FEW, 2 * _FEW // len(captioned)))
 
     @lru_cache(maxsize=1)
     def folds(windows: tuple[int, ...], width: float) -> list[_Fold]:
         path = PathConfig(windows, fit.kernel, toward=fit.toward)
-        return [*_folds(Landmarks.of(path, captions, standard, most, width), captions, groups, selection)]
+        landmarks = Landmarks.of(path, captions, _standard(captions, fit), most, width)
+        return [*_folds(landmarks, captions, groups, selection)]
 
+    @cache
     def score(windows: tuple[int, ...], width: float, penalty: float, temperature: float) -> float:
-        key = windows, width, penalty, temperature
-        if key not in scored:
-            values = [fold.sumr(penalty, temperature, fit.toward == "zero") for fold in folds(windows, width)]
-            scored[key] = float(np.average(values, weights=captioned))
-        return scored[key]
+        values = [fold.sumr(penalty, temperature, centred) for fold in folds(windows, width)]
+        return float(np.average(values, weights=captioned))
 
     widths = fit.widths if fit.kernel == "gaussian" else (1.0,)
     lists: dict[str, Sequence[Any]] = {"windows": fit.windows, "widths": widths, "penalties": fit.penalties}
     lists["temperatures"] = fit.temperatures
-    chosen = {name: values[len(values) // 2] for name, values in lists.items()}
+    settings = {name: values[len(values) // 2] for name, values in lists.items()}
     for name, inner in (("windows", "penalties"), ("widths", "penalties"), ("temperatures", "temperatures")):
         if len(lists[name]) == len(lists[inner]) == 1:
             continue
-        found: dict[Any, tuple[Any, float]] = {}  # of each option the best setting of the inner list, and its score
+        inner_best = dict[Any, Any]()  # for each option of the list the best one of the inner list
 
-        def with_option(option: Any, name: str = name, inner: str = inner, found: dict[Any, Any] = found) -> float:
-            setting = chosen | {name: option}
+        def best_score(
+            option: Any, name: str = name, inner: str = inner, inner_best: dict[Any, Any] = inner_best
+        ) -> float:
+            trial = settings | {name: option}
             values = lists[inner] if inner != name else (option,)
-            best, scores = climb(values, setting[inner], lambda value: score(*(setting | {inner: value}).values()))
-            found[option] = best, scores[best]
-            return scores[best]
+            inner_best[option], scores = climb(
+                values, trial[inner], lambda other: score(*(trial | {inner: other}).values())
+            )
+            return scores[inner_best[option]]
 
-        best, _ = climb(lists[name], chosen[name], with_option, _MARGIN if name == "windows" else 0.0)
-        chosen.update({name: best, inner: found[best][0]})
-        listed = ", ".join(f"{option} {found[option][1]:.1f}" for option in lists[name] if option in found)
-        logger.log(level, "fit: SumR on held-out videos by %s: %s", name, listed)
+        best, scores = climb(lists[name], settings[name], best_score, _MARGIN if name == "windows" else 0.0)
+        settings.update({name: best, inner: inner_best[best]})
+        table = ", ".join(f"{option} {value:.1f}" for option, value in scores.items())
+        logger.log(level, "fit: SumR on held-out videos by %s: %s", name, table)
     for name, values in lists.items():
-        if len(values) > 1 and chosen[name] in (values[0], values[-1]):
-            logger.log(level, "fit: %s is at an end of fit.%s: further ones may be better", chosen[name], name)
-    windows, width, penalty, temperature = chosen.values()
+        if len(values) > 1 and settings[name] in (values[0], values[-1]):
+            logger.log(level, "fit: %s is at an end of fit.%s: further ones may be better", settings[name], name)
+    windows, width, penalty, temperature = settings.values()
     return Choice(PathConfig(windows, fit.kernel, toward=fit.toward), width, penalty, temperature)
 
 
 def _standard(captions: Captions, fit: FitConfig) -> tuple[Tensor, Tensor]:
-    """Mean and scale of entries, which are left as they are for a map that is drawn to the identity."""
+    """The mean and the scale of frames; 0 and 1 for a map that is drawn to the identity."""
     if fit.toward == "zero":
-        return captions.standard()
+        return captions.standard
     width = captions.split.feature_dim
     zeros, ones = (make(width, dtype=captions.dtype, device=captions.device) for make in (torch.zeros, torch.ones))
     return zeros, ones
@@ -487,11 +494,11 @@ def fit_path(
         config: the configuration of the run, with `model.start: kernel`.
         split: the training split.
         device: where sums are computed.
-        dtype: of the products that are summed.
-        selection, level: as of `choose`.
+        dtype: the dtype of the products that are summed.
+        selection, level: see `choose`.
 
     Returns:
-        The configuration of the retriever with what was chosen, and the tensors of its `KernelPath`.
+        The configuration of the retriever with the settings of its path, and the tensors of its `KernelPath`.
 
     Raises:
         InputError: `fit.toward='identity'`, and frames and words have different widths.
@@ -516,9 +523,8 @@ def fit_path(
 
 
 def fit_choice(captions: Captions, choice: Choice, fit: FitConfig) -> tuple[PathConfig, dict[str, Tensor]]:
-    """Fits what was chosen: the path with its number of landmarks, and its tensors."""
-    windows = choice.path.windows
-    rows = sum(parts_of(int(count), windows) for count in captions.split.frame_counts)
+    """Fits a path with the settings of a choice: its configuration, with the number of landmarks, and its tensors."""
+    rows = captions.num_rows(choice.path.windows)
     most = rows if rows <= 2 * fit.landmarks else fit.landmarks
     landmarks = Landmarks.of(choice.path, captions, _standard(captions, fit), most, choice.width)
     factor = landmarks.factor()

@@ -353,13 +353,13 @@ class RetrievalTask:
         gate = max(gates, key=sumr.__getitem__)  # of equal ones the first
         own = self.selection.query_to_video
         lead = paired_test(reports[0.0].ranks, reports[gate].ranks, own, level=_ONE_ERROR)["sumr"]
-        chosen = gate if lead.interval.low > 0 else 0.0
-        listed = ", ".join(f"{gate:g} {value:.1f}" for gate, value in sumr.items())
-        logger.info("gate: SumR on %s by the share of the blocks: %s", self.selection.name, listed)
+        share = gate if lead.interval.low > 0 else 0.0
+        table = ", ".join(f"{gate:g} {value:.1f}" for gate, value in sumr.items())
+        logger.info("gate: SumR on %s by the share of the blocks: %s", self.selection.name, table)
         text = f"{gate:g} leads the kernel path alone by {lead.value:.1f}, {lead.interval.low:+.1f} to "
-        text += f"{lead.interval.high:+.1f} (one standard error), so the share of the blocks in the score is {chosen:g}"
+        text += f"{lead.interval.high:+.1f} (one standard error), so the share of the blocks in the score is {share:g}"
         logger.info("gate: %s", text)
-        path.gate.fill_(chosen)
+        path.gate.fill_(share)
         if self.objective.state_dict():
             load_best(best, self.objective, "objective.safetensors")
         save_best(best, self.retriever, self.objective, f"{(best / 'README.md').read_text('utf-8')}\nGate: {text}.\n")
