@@ -182,14 +182,13 @@ class Library:
             DataError: there is no video and never was one, or the encoder cannot be used.
         """
         listing, part, parts = self.list_videos(), *shard
-        is_here = bool(listing.videos)
+        videos = listing.videos
         if not 1 <= part <= parts:
             raise InputError(f"shard={part}/{parts}: expected a number from 1 to {parts}")
         if parts > 1:
-            mine = tuple(video for video in listing.videos if _number(video.id) % parts == part - 1)
-            listing = replace(listing, videos=mine)
+            listing = replace(listing, videos=tuple(x for x in videos if _number(x.id) % parts == part - 1))
         report = UpdateReport(offline=True)
-        if is_here:
+        if videos:
             with self.store.in_use():
                 spec = None if lines_only else self._choose_spec(listing)
                 report = encode_listed(self.store, self.folder, listing, spec, self._open_encoder, progress)

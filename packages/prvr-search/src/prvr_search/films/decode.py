@@ -150,7 +150,7 @@ class VideoFile:
     def texts(self) -> tuple[Any, ...]:
         """The text tracks of PyAV that can be decoded."""
         tracks = self._container.streams.subtitles
-        return tuple(one for one in tracks if one.codec_context is not None and one.codec_context.codec.text_sub)
+        return tuple(track for track in tracks if track.codec_context and track.codec_context.codec.text_sub)
 
     def text_packets(self) -> Iterator[Any]:
         """The packets of PyAV of all text tracks, in their order in the file, which is read to its end for them."""

@@ -120,11 +120,11 @@ class VideoIndex:
 
     def _updated(self, features: VideoFeatures) -> Snapshot:
         sets, before = row_sets(self.model), self._snapshot
-        wanted = {features_hash(entry): entry for entry in reversed(features.entries.values())}
+        entries_of = {features_hash(entry): entry for entry in reversed(features.entries.values())}
         files = open_vectors(self.folder, sets, before.files)
-        if todo := wanted.keys() - {video for file in files for video in file.videos}:
+        if todo := entries_of.keys() - {video for file in files for video in file.videos}:
             clear_half_written(self.folder, older_than=ABANDONED_AFTER)  # newer files may be those of another process
-            for part in self._embedded(features, {video: wanted[video] for video in sorted(todo)}):
+            for part in self._embedded(features, {video: entries_of[video] for video in sorted(todo)}):
                 write_vectors(self.folder, sets, part, part.__getitem__)
             files = open_vectors(self.folder, sets, files)
         files = join_vectors(self.folder, files)
@@ -206,9 +206,9 @@ class VideoIndex:
         for first in range(0, len(shown), _QUERIES):
             group = shown[first : first + _QUERIES]
             text = same_width([vectors[q] for q in group])
-            near = None
-            if not where:  # the video that a query asks for is among its own nearest
-                near = find_candidates(backend, snapshot, text, depth + any(asked[q].passage for q in group))
+            # The video that a query asks for is one of its nearest.
+            count = depth + any(asked[q].passage for q in group)
+            near = None if where else find_candidates(backend, snapshot, text, count)
             scores = video_scores(snapshot, text) if near is None else None
             for number, q in enumerate(group):
                 videos = searched[asked[q].passage]

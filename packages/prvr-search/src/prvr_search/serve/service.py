@@ -46,7 +46,7 @@ class Busy(HTTPException):
         super().__init__(503, reason, {"Retry-After": str(retry_after)})
 
 
-_ENDING = Busy("the server is shutting down", 10)
+_ENDING = "the server is shutting down", 10
 
 
 class Workers:
@@ -79,7 +79,7 @@ class Workers:
             Busy: too many jobs are waiting, it took too long, or the server is shutting down.
         """
         if self._ended or self.pending >= self._room:
-            raise _ENDING if self._ended else Busy("the server is busy: too much work is waiting")
+            raise Busy(*_ENDING) if self._ended else Busy("the server is busy: too much work is waiting")
         job = self._pool.submit(work)
         answer = self._jobs[job] = asyncio.wrap_future(job)
         job.add_done_callback(self._jobs.pop)
@@ -89,7 +89,7 @@ class Workers:
             raise Busy(f"it took longer than {self._seconds:g} s", 10) from error
         except asyncio.CancelledError:
             if self._ended:
-                raise _ENDING from None
+                raise Busy(*_ENDING) from None
             raise
 
     def end(self) -> None:

@@ -89,8 +89,8 @@ class Folders:
             cut = len(prefix_of(path))
             places = [(video.file[cut:], *video[2:]) for video in folder.places.values()]
             encoder = folder.encoder and asdict(folder.encoder)
-            about = {"folder": str(path), "encoder": encoder, "places": places}
-            about["named"] = False  # an earlier version reads it
+            # Earlier versions read `named`.
+            about = {"folder": str(path), "encoder": encoder, "places": places, "named": False}
             write_proven(file, [json.dumps(about).encode()])
             self._read[file] = stamp_of(file.stat()), folder
 
@@ -103,19 +103,18 @@ class Folders:
         records = [record for record in self.all() if below(folder, [record.path]) or below(record.path, [folder])]
         if [record.path for record in records] == [folder]:
             return records[0].places
-        prefix, found = prefix_of(folder), dict[State, VideoPath]()
+        prefix, videos = prefix_of(folder), dict[State, VideoPath]()
         for record in sorted(records, key=lambda record: record.path == folder):
             for state, video in record.places.items():
                 if video.file.startswith(prefix):
-                    found[state] = video._replace(id=video.file[len(prefix) :].replace(os.sep, "/"))
-        return found
+                    videos[state] = video._replace(id=video.file[len(prefix) :].replace(os.sep, "/"))
+        return videos
 
     def known(self, folder: Path, videos: Iterable[VideoPath]) -> tuple[VideoPath, ...]:
         """Videos below a folder, with the sha256 of those that were seen in the same state."""
         places = self.places(folder)
         return tuple(
-            video if (seen := places.get(video.state)) is None else video._replace(sha256=seen.sha256)
-            for video in videos
+            video._replace(sha256=places[video.state].sha256) if video.state in places else video for video in videos
         )
 
     def last_seen(self, folder: Path) -> tuple[VideoPath, ...]:
@@ -153,7 +152,7 @@ class Folders:
 
         self.note(folder, change)
         file = self.file(folder)
-        for damaged in file.parent.glob(f"{file.stem}.*.damaged"):
+        for damaged in file.parent.glob(f"{file.stem}*.damaged"):
             with suppress(OSError):  # a folder stood in its place
                 damaged.unlink()  # all that is there is known again
 

@@ -102,18 +102,18 @@ class Lines:
             films: what is kept of videos, by sha256.
             read: gives the lines of the text tracks of a film.
         """
-        wanted = dict[tuple[str, str], tuple[str, Callable[[], Sequence[SubtitleLine]]]]()
+        sources = dict[tuple[str, str], tuple[str, Callable[[], Sequence[SubtitleLine]]]]()
         for video in videos:
             film = films.get(video.sha256)
             if film is not None and film.lines:
-                wanted[video.sha256, ""] = film.digest, partial(read, film)
+                sources[video.sha256, ""] = film.digest, partial(read, film)
             for file, language in listing.subtitles.get(video.id, ()) if video.sha256 else ():
                 state = f"{file.size} {file.mtime_ns} {file.inode} {file.changed_ns}"
-                wanted[video.sha256, file.file] = state, partial(_parsed, file, language)
+                sources[video.sha256, file.file] = state, partial(_parsed, file, language)
         with self._lock:
             rows = self._tables().execute("SELECT sha256, path, state FROM sources").fetchall()
             states = {(sha256, path): state for sha256, path, state in rows}
-            for source, (state, lines_of) in wanted.items():
+            for source, (state, lines_of) in sources.items():
                 if states.get(source) == state:
                     continue
                 try:
@@ -122,12 +122,12 @@ class Lines:
                     logger.warning("%s", printable(str(error)))
                     continue
                 self._replace(source, lines, state)
-            listed = {path for _, path in wanted}
-            for source in states.keys() - wanted.keys():
-                path = Path(source[1])
+            listed = {path for _, path in sources}
+            for sha256, name in states.keys() - sources.keys():
+                path = Path(name)
                 is_gone = bool(listing.videos) and below(path, [folder]) and not below(path, [*listing.unlisted])
-                if source[1] and (source[1] in listed or (is_gone and not path.exists())):
-                    self._replace(source, None)
+                if name and (name in listed or (is_gone and not path.exists())):
+                    self._replace((sha256, name), None)
             self._save()
 
     def forget(self, shas: Iterable[str]) -> None:

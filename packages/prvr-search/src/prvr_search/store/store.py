@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -134,8 +135,8 @@ class Store:
 
     def specs(self) -> dict[str, FeatureSpec]:
         """All encoders that there are features of, by key."""
-        any_of_key = {key: next(iter(films.values()), None) for key, films in self._scan().items()}
-        return {key: film.spec for key, film in any_of_key.items() if film is not None and film.spec is not None}
+        firsts = ((key, film.spec) for key, films in self._scan().items() for film in islice(films.values(), 1))
+        return {key: spec for key, spec in firsts if spec is not None}
 
     def read(self, key: str, sha256: str) -> FeatureFile:
         """The features of a video, compared with their hash.

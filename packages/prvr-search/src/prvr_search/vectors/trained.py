@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
+from pydantic import TypeAdapter
 from torch import Tensor
 
-from prvr.config import config_to_dict, load_config
+from prvr.config import ModelConfig, load_config
 from prvr.data.packing import PackSettings
 from prvr.data.sampling import pad, segment_mean
 from prvr.encoders import FeatureSpec, TextFeaturizer, open_featurizer
@@ -198,6 +199,11 @@ def open_trained(name: str | Path, encoder: FeatureSpec, device: Any, text: Text
 
 
 def _fingerprint(retriever: Retriever, keep_last: bool) -> str:
-    """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with."""
-    about = {"model": config_to_dict(retriever.config), "feeding": {"keep_last": keep_last}}
-    return hash_model(retriever, about)
+    """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with.
+
+    Only what differs from the defaults of the configuration counts, so that a field added later changes nothing.
+    """
+    model = TypeAdapter(ModelConfig).dump_python(
+        retriever.config, mode="json", exclude_defaults=True, serialize_as_any=True
+    )
+    return hash_model(retriever, {"model": model, "keep_last": keep_last})
