@@ -35,7 +35,7 @@ import yaml
 from _harness import alone, option, parse_options
 from prvr.data import open_corpus
 from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.released.checkpoint_files import convert_checkpoint
+from prvr.published.checkpoint_files import convert_checkpoint
 from prvr.stages import Pipeline
 from prvr.training import open_split
 

@@ -11,7 +11,7 @@ import torch
 import prvr
 from prvr.cli import main
 from prvr.models import project_bounds
-from prvr.released import released_config, tensors
+from prvr.published import released_config, tensors
 
 # The authors' configuration, by their names.
 config = {

@@ -55,7 +55,7 @@ ABSENT = {name: ["av", "fastapi", "transformers"] for name in NEEDS} | {"prvr-se
 RELEASED = """
 import torch
 from prvr import Retriever
-from prvr.released import tensors
+from prvr.published import tensors
 
 torch.save({"state_dict": tensors(Retriever.from_pretrained("run/best"))}, "best.ckpt")  # by the authors' names
 """

@@ -24,7 +24,7 @@ PACKAGES = {
     name: ROOT / "packages" / name.replace("_", "-") / "src" / name
     for name in ("lorentz", "regdiff", "prvr", "prvr_search")
 }
-LEAVES = ("released", "papers", "plot", "toy")
+LEAVES = ("published", "papers", "plot", "toy")
 """Packages of `prvr` that nothing else in it names, see `prvr.LEAVES`."""
 FOLDERS = {**PACKAGES, "tests": ROOT / "tests", "benchmarks": ROOT / "benchmarks", "examples": ROOT / "examples"}
 BUDGET = ROOT / "scripts" / "budget.toml"

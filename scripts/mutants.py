@@ -438,21 +438,21 @@ PRVR = (
         "prvr/test_lists.py::test_moments_by_hand",
     ),
     Mutant(
-        "prvr/models/clips.py",
+        "prvr/published/dl_dkd/branches.py",
         "spans = torch.stack([place, place + 1], -1).to(encoded.dtype) / count[..., None]",
         "spans = torch.stack([place, place + 1], -1).to(encoded.dtype) / self.rows",
         "moments as shares of the longest video",
         "prvr/test_models_clip_rows.py::test_both_branches_encode_frames_and_have_queries_of_their_own",
     ),
     Mutant(
-        "prvr/stages/qb_norm.py",
+        "prvr/published/qb_norm.py",
         "self.active | other.active",
         "other.active",
         "hubs of the last part of a bank alone",
         "prvr/test_reranking_qb_norm.py::test_banks_add_up",
     ),
     Mutant(
-        "prvr/training/candidates.py",
+        "prvr/published/diffusionret/candidates.py",
         "wrong = owner[:, None] != owner\n",
         "wrong = ~torch.eye(len(owner), dtype=torch.bool)\n",
         "captions of one video are wrong for each other",
@@ -480,7 +480,7 @@ PRVR = (
         "prvr/test_models.py::test_the_printed_window_is_equation_10",
     ),
     Mutant(
-        "prvr/models/lorentz_mixer.py",
+        "prvr/published/hlformer/lorentz_mixer.py",
         "centroid(v, weights, c,",
         "centroid(v, weights, 1.0,",
         "a centroid right at c = 1 only",
@@ -536,7 +536,7 @@ PRVR = (
         "prvr/test_config.py::test_unusable_values_are_named",
     ),
     Mutant(
-        "prvr/released/parts.py",
+        "prvr/published/hlformer/__init__.py",
         '    "to_length",',
         '    "by_length",',
         "a name that stored configurations hold is gone",

@@ -167,7 +167,7 @@ def test_lower_bounds_admit_no_release_with_a_known_vulnerability() -> None:
 
 def test_documentation_names_only_keys_that_exist() -> None:
     from prvr.config import LOSSES, Config, records_of
-    from prvr.training import RerankerRunConfig
+    from prvr.published.diffusionret.run_config import RerankerRunConfig
 
     def exists(key: str) -> bool:
         if key.startswith("loss."):

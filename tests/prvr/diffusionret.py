@@ -15,15 +15,10 @@ from torch import Tensor
 from prvr import load_released_reranker
 from prvr.evaluation import EvaluationConfig
 from prvr.models import TokenWeights
-from prvr.stages import (
-    CandidateReranker,
-    DiffusionSettings,
-    DiffusionStage,
-    Direction,
-    Pipeline,
-    RerankerCompat,
-    RerankerConfig,
-)
+from prvr.published.diffusionret.candidate_reranker import CandidateReranker
+from prvr.published.diffusionret.reranker_config import RerankerCompat, RerankerConfig
+from prvr.published.diffusionret.stage import DiffusionSettings, DiffusionStage
+from prvr.stages import Direction, Pipeline
 
 PLAIN = EvaluationConfig(bootstrap=0)
 

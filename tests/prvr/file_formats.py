@@ -16,10 +16,12 @@ from prvr.evaluation import RetrievalMetrics
 from prvr.evaluation.compare import compare, comparison_table
 from prvr.evaluation.report import GroupMetrics, TagMetrics
 from prvr.evaluation.significance import Interval
-from prvr.models import Retriever, TokenRetriever, load_pretrained
+from prvr.models import Retriever, load_pretrained
 from prvr.papers.benchmarks import BENCHMARKS
-from prvr.released.checkpoint_files import convert_checkpoint
-from prvr.stages import CandidateReranker, RerankerConfig
+from prvr.published.checkpoint_files import convert_checkpoint
+from prvr.published.diffusionret.candidate_reranker import CandidateReranker
+from prvr.published.diffusionret.reranker_config import RerankerConfig
+from prvr.published.diffusionret.token_retriever import TokenRetriever
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences
 from prvr.corpora.exported import export_features
 from prvr.data import open_corpus
 from prvr.encoders import open_featurizer
-from prvr.released import CheckpointError, released_config, tensors
-from prvr.released.checkpoint_files import DATASETS, read_checkpoint
-from prvr.released.loading import released_sizes, system_of
+from prvr.published import CheckpointError, released_config, tensors
+from prvr.published.checkpoint_files import DATASETS, read_checkpoint
+from prvr.published.loading import released_sizes, system_of
 
 CONVERT = ["convert", "checkpoint", "--dataset", "tvr", "--output"]
 

@@ -12,7 +12,7 @@ from runs_of_retrievers import write_run
 
 from prvr.cli import main
 from prvr.evaluation import EvaluationReport
-from prvr.stages import load_rerankers
+from prvr.published.diffusionret.stage import load_rerankers
 
 QUICK = ["--train.epochs=2", "--train.batch_size", "100", "--reranker.steps=4", "--reranker.candidates", "6"]
 QUICK += ["--candidates.num=5"]

@@ -24,7 +24,7 @@ from prvr.config import (
     preset_text,
 )
 from prvr.models import build_retriever
-from prvr.training import read_reranker_config
+from prvr.published.diffusionret.run_config import read_reranker_config
 
 
 @pytest.mark.parametrize("name", [*preset_names(), *preset_names("rerankers")])

@@ -15,13 +15,14 @@ from torch import Tensor
 
 import prvr
 from prvr.config import load_config
-from prvr.losses import LossInputs, dissent_loss, fuse_evidence, intra_video_loss, transport_targets
-from prvr.losses.evidence import dirichlet_loss, evidence_of, query_groups
-from prvr.losses.transport import block_cosines, unit_interval
-from prvr.released import released_config, tensors
-from prvr.released.checkpoint_files import convert_checkpoint
-from prvr.released.loading import released_sizes, system_of
-from prvr.released.loss_parts import released_transport_targets, released_unit_interval
+from prvr.losses import LossInputs
+from prvr.losses.queries import block_cosines
+from prvr.published import released_config, tensors
+from prvr.published.checkpoint_files import convert_checkpoint
+from prvr.published.holmes.evidence import dirichlet_loss, dissent_loss, evidence_of, fuse_evidence, query_groups
+from prvr.published.holmes.released_transport import released_transport_targets, released_unit_interval
+from prvr.published.holmes.transport import intra_video_loss, transport_targets, unit_interval
+from prvr.published.loading import released_sizes, system_of
 from prvr.training import Splits, train
 from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding
 

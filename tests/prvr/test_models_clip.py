@@ -8,10 +8,12 @@ import pytest
 import torch
 from video_models import square_clip, tiny_siglip
 
-from prvr.config import ConfigError, TokenModelConfig, load_config
+from prvr.config import ConfigError, load_config
 from prvr.errors import DataError
-from prvr.models import ClipRetriever, TokenRetriever, build_retriever, load_pretrained
-from prvr.models.clip_retriever import start_from_clip
+from prvr.models import build_retriever, load_pretrained
+from prvr.published.diffusionret.clip_retriever import ClipRetriever, start_from_clip
+from prvr.published.diffusionret.model_config import TokenModelConfig
+from prvr.published.diffusionret.token_retriever import TokenRetriever
 from prvr.types import Batch
 
 transformers = pytest.importorskip("transformers")

@@ -10,8 +10,8 @@ from test_models import build, make_batch
 import prvr
 from prvr.config import BlockConfig, ConfigError, LossConfig, ModelConfig, validated
 from prvr.errors import InputError
-from prvr.losses import key_clip_nce_loss
 from prvr.models.rows import Sequences
+from prvr.published.ms_sl.key_clips import key_clip_nce_loss
 
 DLDKD = {"clip_construction": "frames", "frame_pooling": "linear", "frame_query": "second"}
 MERGED = {"clip_construction": "merged", "blocks": (BlockConfig(), BlockConfig(width=4.0))}

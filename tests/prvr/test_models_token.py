@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from test_models import make_batch as batch_of
 
 import prvr
-from prvr.config import LossConfig, TokenCompat, TokenModelConfig
-from prvr.models import TokenRetriever
+from prvr.config import LossConfig
 from prvr.objective import Objective
+from prvr.published.diffusionret.model_config import TokenCompat, TokenModelConfig
+from prvr.published.diffusionret.token_retriever import TokenRetriever
 from prvr.types import query_vectors
 
 SIZES = {"video_dim": 10, "query_dim": 6, "hidden": 8, "heads": 2, "depth": 2, "max_frames": 9, "max_words": 7}

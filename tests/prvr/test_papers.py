@@ -41,7 +41,8 @@ from prvr.papers import (
     table_names,
     terminal_tables,
 )
-from prvr.training import open_split, reranker_run_config
+from prvr.published.diffusionret.run_config import reranker_run_config
+from prvr.training import open_split
 
 DOCS = Path(__file__).parents[2] / "docs"
 STUDIES = Path(__file__).parents[2] / "benchmarks" / "studies"

@@ -24,9 +24,12 @@ from prvr.evaluation import encode_split, ranked_rows
 from prvr.plot import draw, save_figure
 from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
 from prvr.plot.scores import auc, overlap, pair_scores
-from prvr.stages import CandidateReranker, Pipeline, RerankerConfig, ScoreMatrix, fingerprint, reranker_inputs
+from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
+from prvr.published.diffusionret.reranker_config import RerankerConfig
+from prvr.published.diffusionret.stage import fingerprint
+from prvr.published.diffusionret.training import save_rerankers
+from prvr.stages import Pipeline, ScoreMatrix
 from prvr.systems import System, open_system
-from prvr.training import save_rerankers
 
 
 @pytest.fixture(scope="module")

@@ -14,20 +14,21 @@ from hypothesis import strategies as st
 from search_files import TOY, make_features, make_index, tiny_model, walk, without
 
 from prvr import InputError, Pipeline, Retriever, stages
-from prvr.config import PathConfig, RegisterConfig, TokenModelConfig
+from prvr.config import PathConfig, RegisterConfig
 from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, open_features, pack
 from prvr.encoders import VideoFeatures
 from prvr.evaluation import evaluate, find_moments
 from prvr.evaluation.encode import encode_split
-from prvr.models import TokenRetriever, blocks_alone, path_alone, reconfigured
+from prvr.models import blocks_alone, path_alone, reconfigured
+from prvr.published.diffusionret.candidate_reranker import CandidateReranker
+from prvr.published.diffusionret.model_config import TokenModelConfig
+from prvr.published.diffusionret.reranker_config import RerankerConfig
+from prvr.published.diffusionret.stage import DiffusionStage, fingerprint
+from prvr.published.diffusionret.token_retriever import TokenRetriever
+from prvr.published.qb_norm import QBNormSettings, QBNormStage
 from prvr.scoring import max_scores
 from prvr.stages import (
-    CandidateReranker,
-    DiffusionStage,
     Direction,
-    QBNormSettings,
-    QBNormStage,
-    RerankerConfig,
     Rescore,
     RetrieverSettings,
     RetrieverStage,
@@ -39,7 +40,6 @@ from prvr.stages import (
     ZeroShotStage,
     add_scores,
     best_columns,
-    fingerprint,
     merge_top_k,
 )
 from prvr.types import Scores, Texts, VideoEmbedding, query_vectors

@@ -14,10 +14,12 @@ from plain_diffusionret import SIDE, PlainDiffusionRet
 from torch import Tensor
 
 from prvr.cli import main
-from prvr.config import TokenCompat, load_config
-from prvr.models import ClipRetriever, load_pretrained
-from prvr.released.checkpoint_files import convert_checkpoint
-from prvr.stages import load_rerankers
+from prvr.config import load_config
+from prvr.models import load_pretrained
+from prvr.published.checkpoint_files import convert_checkpoint
+from prvr.published.diffusionret.clip_retriever import ClipRetriever
+from prvr.published.diffusionret.model_config import TokenCompat
+from prvr.published.diffusionret.stage import load_rerankers
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:.*token_id.*")

@@ -9,7 +9,7 @@ from golden import check_close
 
 from prvr.config import Compat, ModelConfig, RegisterConfig
 from prvr.models import Retriever
-from prvr.released.registers import random_times, round_constants, start_noise
+from prvr.published.dreamprvr.released_registers import random_times, round_constants, start_noise
 from regdiff.registers import RegisterGenerator, TextualPerturbation, make_register_generator
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "regdiff_dreamprvr.npz"

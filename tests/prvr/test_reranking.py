@@ -4,8 +4,9 @@ import pytest
 import torch
 from diffusionret import FRAMES, NUM, RELEASED, ROWS, STEPS, WIDTH, config, gallery, loop_scores, make, pairs
 
-from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig
-from prvr.stages.diffusion import network
+from prvr.published.diffusionret import network
+from prvr.published.diffusionret.candidate_reranker import CandidateReranker
+from prvr.published.diffusionret.reranker_config import RerankerCompat, RerankerConfig
 
 both_ways = pytest.mark.parametrize("direction", ["t2v", "v2t"])
 

@@ -8,19 +8,12 @@ from retrievers import MeanPooling
 from prvr.data import open_corpus, pack
 from prvr.evaluation import EvaluationConfig, RetrievalMetrics, encode_split, evaluate
 from prvr.evaluation.metrics import ranks
-from prvr.stages import (
-    CandidateReranker,
-    EncodedSplit,
-    Pipeline,
-    QBNormSettings,
-    QBNormStage,
-    RerankerConfig,
-    ScoreMatrix,
-    fingerprint,
-    qb_norm,
-    reranker_inputs,
-)
-from prvr.training.candidates import BatchCandidates, Pairing, counts_by_weight, hard_candidates
+from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
+from prvr.published.diffusionret.candidates import BatchCandidates, Pairing, counts_by_weight, hard_candidates
+from prvr.published.diffusionret.reranker_config import RerankerConfig
+from prvr.published.diffusionret.stage import fingerprint
+from prvr.published.qb_norm import QBNormSettings, QBNormStage, qb_norm
+from prvr.stages import EncodedSplit, Pipeline, ScoreMatrix
 from prvr.types import VideoEmbedding
 
 WIDTH = 8
@@ -170,7 +163,7 @@ def test_the_other_rows_of_a_step_are_its_wrong_candidates(split, encoded, direc
         assert all(set(row[1:].tolist()) <= known for row, known in zip(picked, others, strict=True))
     assert source.draw(rows[:1], 3, torch.Generator()).tolist() == [[int(own[0])]]
     pairs = Pairing(reranker, inputs, source).pairs(rows, drawn)
-    monkeypatch.setattr("prvr.training.candidates.CACHE", 0)  # pooled in each step, not once
+    monkeypatch.setattr("prvr.published.diffusionret.candidates.CACHE", 0)  # pooled in each step, not once
     for kept, anew in zip(pairs, Pairing(reranker, inputs, source).pairs(rows, drawn), strict=True):
         torch.testing.assert_close(kept, anew)
     asking = rows if direction == "t2v" else videos

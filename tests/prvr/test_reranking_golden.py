@@ -9,11 +9,12 @@ import torch
 from diffusionret import GOLDEN
 from golden import check_close
 
-from prvr.released import CheckpointError
-from prvr.released.denoiser import released_token_alignment
+from prvr.published import CheckpointError
+from prvr.published.diffusionret.candidate_reranker import CandidateReranker
+from prvr.published.diffusionret.process import beta_schedule
+from prvr.published.diffusionret.released import released_token_alignment
+from prvr.published.diffusionret.reranker_config import RerankerCompat, RerankerConfig
 from prvr.scoring import token_alignment
-from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig
-from prvr.stages.diffusion.process import beta_schedule
 
 ARRAYS = GOLDEN.arrays
 DTYPES = [torch.float64, torch.float32]

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prvr.stages import QueryBank, qb_norm
+from prvr.published.qb_norm import QueryBank, qb_norm
 
 
 def loop(scores: torch.Tensor, bank: torch.Tensor, beta: float, top_k: int) -> list[list[float]]:

@@ -18,17 +18,11 @@ from training_runs import StopInEpoch, half_written, interrupt, same, state_of
 
 from prvr.data import DataError, pack
 from prvr.evaluation import EvaluationReport, evaluate
-from prvr.stages import fingerprint, load_rerankers
+from prvr.published.diffusionret.run_config import read_reranker_config, reranker_run_config
+from prvr.published.diffusionret.stage import fingerprint, load_rerankers
+from prvr.published.diffusionret.training import learning_splits, train_reranker
 from prvr.toy import corpus_key, write_corpus
-from prvr.training import (
-    Splits,
-    TrainingError,
-    is_reranker_run,
-    read_reranker_config,
-    reranker_run_config,
-    train_reranker,
-)
-from prvr.training.rerankers import learning_splits
+from prvr.training import Splits, TrainingError
 
 WIDTH = 8
 ENDED = ("networks", "optimizer", "scheduler", "epoch", "best")
@@ -86,7 +80,6 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight, retriever, 
         *(".lock", "config.yaml", "environment.yaml", "metrics.jsonl", "curves.png", "best", "last"),
         *("evaluation.json", "evaluation_ranks.npz", "evaluation_retriever.json", "evaluation_retriever_ranks.npz"),
     }
-    assert is_reranker_run(run)
     assert half_written(run) == []
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert lines == list(straight.history)

@@ -13,12 +13,13 @@ from kills import POINTS, at_write, killed
 from search_files import QUERY, TOY, files, make_features, make_index, some_videos, tiny_model, walk, without
 
 from prvr import Retriever
-from prvr.config import BlockConfig, Compat, PathConfig, TokenModelConfig, dump_config, load_config
+from prvr.config import BlockConfig, Compat, PathConfig, dump_config, load_config
 from prvr.data import DataError, PackSettings, open_corpus, open_features, pack
 from prvr.encoders import Identity, VideoFeatures, open_featurizer
 from prvr.errors import InputError
 from prvr.evaluation import encode_split, find_moments
-from prvr.models import TokenRetriever
+from prvr.published.diffusionret.model_config import TokenModelConfig
+from prvr.published.diffusionret.token_retriever import TokenRetriever
 from prvr_search import SearchFilter, SearchModel, SearchResult, VideoIndex, open_model
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from prvr.config import Config, validated
 from prvr.models import Retriever
 from prvr.objective import Objective
-from prvr.released import names
+from prvr.published import names
 from prvr.training import BertAdam, build_optimizer
 from prvr.training.optimizer import parameter_groups, warmup_cosine, warmup_linear
 from prvr.training.task import TrainingStep

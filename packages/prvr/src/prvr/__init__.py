@@ -1,23 +1,20 @@
 """Partially relevant video retrieval: from a sentence to the untrimmed video that holds the moment it describes."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prvr.errors import InputError, MissingExtraError, PrvrError, deferred
 
 if TYPE_CHECKING:
     from prvr.config import Config, ConfigError, load_config, preset_names
-    from prvr.models import Retriever, TokenRetriever
+    from prvr.models import Retriever
     from prvr.objective import Objective
-    from prvr.released import load_released
-    from prvr.released.denoiser import load_released_reranker
-    from prvr.stages import CandidateReranker, Pipeline
+    from prvr.stages import Pipeline
     from prvr.types import Batch, RetrieverOutput, Scores, TextEmbedding, VideoEmbedding
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Batch",
-    "CandidateReranker",
     "Config",
     "ConfigError",
     "InputError",
@@ -29,28 +26,33 @@ __all__ = [
     "RetrieverOutput",
     "Scores",
     "TextEmbedding",
-    "TokenRetriever",
     "VideoEmbedding",
     "load_config",
-    "load_released",
-    "load_released_reranker",
     "preset_names",
 ]
 
-LEAVES = ("prvr.released", "prvr.plot", "prvr.papers", "prvr.toy")
+LEAVES = ("prvr.published", "prvr.plot", "prvr.papers", "prvr.toy")
 """Packages that the rest of prvr does not name; each says in `EXTENSIONS` what it adds, see `prvr.extensions`."""
 
 # Imported when first asked for, because they bring torch or pydantic: `prvr --help` need not wait for them.
 _LATER = {
     "prvr.config": "Config ConfigError load_config preset_names",
-    "prvr.models": "Retriever TokenRetriever",
+    "prvr.models": "Retriever",
     "prvr.objective": "Objective",
-    "prvr.released": "load_released",
-    "prvr.released.denoiser": "load_released_reranker",
-    "prvr.stages": "CandidateReranker Pipeline",
+    "prvr.stages": "Pipeline",
     "prvr.types": "Batch RetrieverOutput Scores TextEmbedding VideoEmbedding",
 }
-__getattr__ = deferred(__name__, _LATER)
+
+
+def __getattr__(name: str) -> Any:
+    from prvr.extensions import extensions
+
+    added = (
+        {}
+        if name in __all__
+        else {module: names for place in extensions("names", others=False) for module, names in place.items()}
+    )
+    return deferred(__name__, _LATER | added)(name)
 
 
 def __dir__() -> list[str]:

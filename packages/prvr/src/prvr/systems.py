@@ -14,10 +14,11 @@ from prvr.data import PackedSplit
 from prvr.data.on_device import choose_device
 from prvr.errors import InputError
 from prvr.evaluation.encode import encode_split
+from prvr.extensions import extensions
 from prvr.models import load_pretrained, reconfigured
 from prvr.models.pretrained import model_files, shipped_model
 from prvr.stages import STAGES, EncodedSplit, Pipeline
-from prvr.stages.pipelines import StageFiles, is_reranker_run, stage_settings
+from prvr.stages.pipelines import StageFiles, stage_settings
 from prvr.types import UNTRAINED
 
 __all__ = ["System", "SystemFiles", "choose_device", "open_system", "parse_stage", "read_system"]
@@ -111,14 +112,11 @@ def read_system(name: Path | str, stages: Sequence[Mapping[str, Any]] = ()) -> S
     elif Pipeline.is_folder(path):
         file = path / "config.yaml"
         files = SystemFiles(path, file if file.is_file() else None, path)
-    elif is_reranker_run(path):
-        from prvr.training import read_reranker_config  # here, since no other search needs it
-
-        base = read_reranker_config(path / "config.yaml").retriever
-        if base is None:
-            raise InputError(f"{path / 'config.yaml'}: the key retriever is missing: name the retriever of this run")
+    elif (
+        over := next(filter(None, (of_run(path) for of_run in extensions("systems", others=False))), None)
+    ) is not None:
+        base, entry = over
         files = read_system(base)
-        entry = {"kind": "diffusion", "run": path.resolve()}
         files = replace(files, folder=path, stages=(*files.stages, *_read_stages([entry], path, "")))
     else:
         weights, file = model_files(shipped_model(name) or path)

@@ -389,7 +389,7 @@ class TextEmbedding:
         words: `(q, w, d)` word embeddings.
         mask: `(q, w)` True = valid.
         weights: `(q, w)` weight of each word; those of the valid words of a query add up to 1.
-        path: `(q, e)` what a linear path beside the blocks is compared with, see `prvr.models.linear_path`; or None.
+        path: `(q, e)` what a linear path beside the blocks is compared with, see `prvr.models.kernel_path`; or None.
 
     Examples:
         >>> text = TextEmbedding(torch.ones(3, 4), torch.ones(3, 5, 4), torch.ones(3, 5, dtype=torch.bool),
@@ -622,11 +622,11 @@ class Encoder(Scorer, Protocol):
 class FirstStage(Encoder, Protocol):
     """A retriever as the first stage of a pipeline, which can be saved.
 
-    `prvr.Retriever`, `prvr.TokenRetriever` and `prvr.models.ClipRetriever` are some. Evaluation, the index, the stages
+    `prvr.Retriever` and `prvr.TokenRetriever` are some. Evaluation, the index, the stages
     of a pipeline and the benchmarks use nothing else of a retriever.
 
     Attributes:
-        config: a `prvr.config.ModelConfig` or `prvr.config.TokenModelConfig`, from which it can be built again.
+        config: a `prvr.config.AnyModelConfig`, from which it can be built again.
     """
 
     config: Any

@@ -6,6 +6,7 @@ from pathlib import Path
 import prvr
 from prvr.cli.console import CommandError
 from prvr.cli.options import MODELS, app
+from prvr.extensions import extensions
 from prvr.reading import read_text
 
 
@@ -31,12 +32,9 @@ def presets(name: str | None = None, /, *, resolved: bool = False) -> None:
 
 
 def _resolved(name: str) -> str:
-    from prvr.config import config_to_dict, dump_config
+    from prvr.config import dump_config
 
-    if name not in prvr.preset_names("rerankers"):
-        return dump_config(prvr.load_config(name))
-    from prvr.training import read_reranker_config
-
-    values = config_to_dict(read_reranker_config(name, width=1))
-    del values["reranker"]["width"]  # its retriever has one
-    return dump_config(values)
+    for resolve in extensions("presets", others=False):
+        if (values := resolve(name)) is not None:
+            return dump_config(values)
+    return dump_config(prvr.load_config(name))

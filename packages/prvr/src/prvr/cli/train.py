@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,15 +13,13 @@ from cyclopts import Parameter
 import prvr
 from prvr.cli.console import CommandError, import_options, is_quiet, load, show_next, stdout
 from prvr.cli.evaluate import show_baselines, show_report
-from prvr.cli.folders import check_corpus, chosen_data, device_of, fresh_folder, latest_run, open_corpus_of, threads
+from prvr.cli.folders import check_corpus, device_of, fresh_folder, latest_run, open_corpus_of, threads
 from prvr.cli.options import MODELS, Device, Keys, Several, Threads, app, chosen_config, import_listed, parsed_keys
+from prvr.extensions import extensions
 
 if TYPE_CHECKING:
     from prvr.evaluation.zero_shot import Comparison
-    from prvr.training import RerankerResult, RunResult
-
-_DATA = ("data.", "train.protocol", "train.holdout_fraction")
-"""Keys that say which data the retriever was trained on, and not how the re-ranker is trained."""
+    from prvr.training import RunResult
 
 
 @Parameter(name="*")
@@ -42,7 +40,7 @@ class TrainOptions:
         strategy: re-ranker strategy: hybrid, generative or discriminative
         directions: re-ranker directions: [t2v], [v2t] or [t2v, v2t]
         retriever: train a re-ranker over the trained retriever of this run. Keys are then those of
-            prvr.training.RerankerRunConfig, for example --reranker.steps 50
+            a RerankerRunConfig, for example --reranker.steps 50
     """
 
     preset: Annotated[str | None, Parameter(metavar="NAME")] = None
@@ -75,16 +73,12 @@ def run(*, args: TrainOptions = TrainOptions(), keys: Keys) -> None:
         raise CommandError(f"--output: {processes} processes write one run folder. Name it.")
     if rank > 0:  # of the processes that torchrun started, one prints
         logging.getLogger("prvr").setLevel(logging.WARNING)
-    source = _reranker_source(args)
+    if any(train_other(args, values) for train_other in extensions("train", others=False)):
+        return
     with ExitStack() as stack:
-        if args.retriever is not None or source is not None:
-            reranked = train_reranker(args, source, values, stack)
-            if reranked is not None and rank == 0:
-                show_reranker(reranked)
-            return
         config, output = _chosen_run(args, values)
         if args.print_config:
-            _print_config(config)
+            print_config(config)
             return
         if output is None:
             output = stack.enter_context(fresh_folder(Path("runs") / config.name))
@@ -115,7 +109,8 @@ def _chosen_run(args: TrainOptions, keys: Mapping[str, Any]) -> "tuple[prvr.Conf
     return config, latest_run(Path("runs") / config.name) if args.resume and output is None else output
 
 
-def _print_config(config: Any) -> None:
+def print_config(config: Any) -> None:
+    """Prints a whole configuration, as `--print-config` does."""
     from prvr.config import dump_config
 
     print(dump_config(config), end="")
@@ -180,92 +175,3 @@ def _next(config: "prvr.Config", output: Path, comparison: "Comparison | None") 
     sentence = corpus.split(config.data.eval_split).captions[0].text
     model = ["--model", output] if comparison is None or comparison.model_wins else []
     return ["prvr", "search", videos, sentence, *model, "--encoder", encoders.frames.name]
-
-
-def _reranker_source(args: TrainOptions) -> Path | str | None:
-    """The configuration of a re-ranker: a preset, a file, or that of the run that is resumed; None if none is named."""
-    from prvr.config import read_values
-
-    if args.preset in prvr.preset_names("rerankers"):
-        if args.config is not None:
-            raise CommandError("--preset and --config exclude each other: both configure the re-ranker.")
-        return args.preset
-    file = None if args.config is None else Path(args.config)
-    if file is None and args.resume and args.output is not None:
-        file = Path(args.output) / "config.yaml"
-    if file is None or args.retriever is not None:
-        return file
-    return file if file.is_file() and "reranker" in read_values(file)[1] else None
-
-
-def train_reranker(
-    args: TrainOptions, name: Path | str | None, keys: Mapping[str, Any], stack: ExitStack
-) -> "RerankerResult | None":
-    """Trains re-rankers; with `--print-config` it prints the configuration and returns None.
-
-    Args:
-        args: the options of the command.
-        name: the preset or the file of the re-ranker; None = the defaults.
-        keys: the keys of the command line.
-        stack: what is opened here is closed with it.
-
-    Raises:
-        CommandError: no retriever is named, or a key of the retriever's own training is set.
-    """
-    from prvr.config import config_leaves, read_values
-    from prvr.config.load import set_key
-    from prvr.models import load_pretrained
-    from prvr.models.pretrained import model_files, shipped_model
-    from prvr.training import RerankerRunConfig, no_progress, open_splits, reranker_run_config, terminal_bar
-    from prvr.training import train_reranker as run_training
-
-    output = latest_run(Path("runs") / "reranker") if args.resume and args.output is None else args.output
-    source, values = read_values(name) if name is not None else ("the command line", dict[str, Any]())
-    folder = args.retriever or values.get("retriever")
-    if not isinstance(folder, str):
-        raise CommandError(f"{source}: no retriever. Name the run of a trained retriever with --retriever RUN.")
-    folder = shipped_model(folder) or Path(folder).expanduser().resolve()
-    weights, file = model_files(folder)
-    retriever = load_pretrained(weights)
-    preset = None if args.preset == name else args.preset
-    about_data = {key: value for key, value in keys.items() if key.startswith(_DATA)}
-    data = replace(chosen_data(preset, file, weights, about_data), model=retriever.config)
-    for key, value in keys.items():
-        if key not in about_data:
-            if key in config_leaves(prvr.Config) and key not in config_leaves(RerankerRunConfig):
-                raise CommandError(f"--{key} is a key of the retriever, which is already trained.")
-            set_key(values, key, value, f"--{key}")
-    values["retriever"] = str(folder)
-    config = reranker_run_config(values, width=retriever.config.width, source=source)
-    if args.print_config:
-        return _print_config(config)
-    stack.enter_context(threads(args.threads))
-    open_corpus_of(data)
-    return run_training(
-        config,
-        retriever,
-        stack.enter_context(closing(open_splits(data))),
-        output=output or stack.enter_context(fresh_folder(Path("runs") / config.name)),
-        resume=args.resume,
-        device=device_of(args.device),
-        progress=no_progress if is_quiet() else terminal_bar,
-        trackers=args.trackers,
-    )
-
-
-def show_reranker(result: "RerankerResult") -> None:
-    """Prints the retriever with and without the re-rankers, and where the results are."""
-    from prvr.evaluation.tables import systems_table
-
-    console = stdout()
-    console.print()
-    console.print(systems_table({"retriever": result.retriever, "re-ranked": result.reranked}))
-    for direction, best in result.best.items():
-        print(
-            f"{direction}: epoch {best.epoch} (from 0) and weight {best.weight:g} were selected, Rsum {best.rsum:.1f}"
-        )
-    print(
-        f"\n{result.output / 'best'}: the re-rankers\n"
-        f"{result.output / 'evaluation.json'}: re-ranked; evaluation_retriever.json: the retriever alone"
-    )
-    show_next("prvr", "evaluate", result.output)

@@ -44,16 +44,22 @@ if TYPE_CHECKING:
         StreamConfig,
     )
     from prvr.config.registry import Registry, module_of, own_modules
-    from prvr.config.run import DECAYS, Config, DataConfig, FitConfig, OptimConfig, TrainConfig, TrainerConfig
-    from prvr.config.strict import STRICT
-    from prvr.config.token_model import (
+    from prvr.config.retrievers import (
         RETRIEVERS,
-        TOKEN_COMPAT,
         AnyModelConfig,
         RetrieverConfig,
-        TokenCompat,
-        TokenModelConfig,
     )
+    from prvr.config.run import (
+        DECAYS,
+        Config,
+        DataConfig,
+        FitConfig,
+        OptimConfig,
+        RunConfig,
+        TrainConfig,
+        TrainerConfig,
+    )
+    from prvr.config.strict import STRICT
 
 __all__ = [
     "BLOCKS",
@@ -67,7 +73,6 @@ __all__ = [
     "RETRIEVERS",
     "STREAMS",
     "STRICT",
-    "TOKEN_COMPAT",
     "AnyModelConfig",
     "BlockConfig",
     "Compat",
@@ -84,9 +89,8 @@ __all__ = [
     "RegisterConfig",
     "Registry",
     "RetrieverConfig",
+    "RunConfig",
     "StreamConfig",
-    "TokenCompat",
-    "TokenModelConfig",
     "TrainConfig",
     "TrainerConfig",
     "active_losses",
@@ -119,9 +123,8 @@ __getattr__ = deferred(
         "prvr.config.model": "BLOCKS CLIPS COMPAT FUSIONS POOLINGS QUERIES STREAMS BlockConfig Compat ModelConfig "
         "PathConfig QuerySettings RegisterConfig StreamConfig",
         "prvr.config.registry": "Registry module_of own_modules",
-        "prvr.config.run": "DECAYS Config DataConfig FitConfig OptimConfig TrainConfig TrainerConfig",
+        "prvr.config.run": "DECAYS Config DataConfig FitConfig OptimConfig RunConfig TrainConfig TrainerConfig",
         "prvr.config.strict": "STRICT",
-        "prvr.config.token_model": "RETRIEVERS TOKEN_COMPAT AnyModelConfig RetrieverConfig TokenCompat "
-        "TokenModelConfig",
+        "prvr.config.retrievers": "RETRIEVERS TOKEN_COMPAT AnyModelConfig RetrieverConfig TokenCompat ",
     },
 )

@@ -15,8 +15,8 @@ from pydantic_core import to_jsonable_python
 from prvr.config.losses import LOSSES, LossConfig, with_weights
 from prvr.config.model import MODEL_PARTS, ModelConfig, model_parts
 from prvr.config.registry import Chosen, missing_modules
+from prvr.config.retrievers import RETRIEVERS
 from prvr.config.run import Config
-from prvr.config.token_model import RETRIEVERS
 from prvr.errors import DataError, PrvrError, unknown_name
 from prvr.reading import read_text, short
 
@@ -42,7 +42,7 @@ def preset_names(kind: Literal["retrievers", "rerankers"] = "retrievers") -> lis
 
     Args:
         kind: what they configure: a retriever (`prvr.Config`), or a re-ranker over one
-            (`prvr.training.RerankerRunConfig`).
+            (`prvr.published.diffusionret.RerankerRunConfig`).
 
     Examples:
         >>> "hlformer-tvr" in preset_names()

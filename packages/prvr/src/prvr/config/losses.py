@@ -16,8 +16,8 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import CoreSchema, core_schema
 
 from prvr.config.registry import Registry
+from prvr.config.retrievers import AnyModelConfig
 from prvr.config.strict import MANY, STRICT
-from prvr.config.token_model import AnyModelConfig
 from prvr.errors import InputError
 
 LOSSES: Registry[Callable[..., Any]] = Registry("loss")
@@ -53,11 +53,11 @@ Weight = Annotated[float, Field(ge=0, le=1e6)]
 Temperature = Annotated[float, Field(ge=1e-6, le=1e6)]
 
 
-def _loss(name: str, part: str, description: str, *needs: str) -> Callable[[type[_S]], type[_S]]:
-    """Registers a loss of `prvr.losses` with the decorated record of its settings."""
+def register_loss(name: str, part: str, description: str, *needs: str) -> Callable[[type[_S]], type[_S]]:
+    """Registers a loss with the decorated record of its settings; `part` is "module:attribute"."""
 
     def register(settings: type[_S]) -> type[_S]:
-        LOSSES.register(name, f"prvr.losses.{part}", description, settings, needs)
+        LOSSES.register(name, part, description, settings, needs)
         return settings
 
     return register
@@ -71,7 +71,7 @@ class LossSettings:
     """0 = off: the loss is not computed."""
 
 
-@_loss("triplet", "matching:Triplet", "Margin ranking by clips and by frames.", "pooled")
+@register_loss("triplet", "prvr.losses.matching:Triplet", "Margin ranking by clips and by frames.", "pooled")
 @dataclass(frozen=True, config=STRICT)
 class TripletSettings:
     """Margin ranking: the right video above a wrong one, and the right queries above a wrong one."""
@@ -97,7 +97,7 @@ class InfoNCESettings(LossSettings):
     against the wrong ones (DreamPRVR supplement eq. 32, with the exponentials that are not printed)."""
 
 
-@_loss("info_nce_clips", "matching:InfoNCE", "InfoNCE of dot products by clips.", "pooled", "clips")
+@register_loss("info_nce_clips", "prvr.losses.matching:InfoNCE", "InfoNCE of dot products by clips.", "pooled", "clips")
 @dataclass(frozen=True, config=STRICT)
 class ClipInfoNCESettings(InfoNCESettings):
     """InfoNCE over clips."""
@@ -106,7 +106,7 @@ class ClipInfoNCESettings(InfoNCESettings):
     weight: Weight = 0.02
 
 
-@_loss("info_nce_frames", "matching:InfoNCE", "InfoNCE by frames.", "pooled", "frames")
+@register_loss("info_nce_frames", "prvr.losses.matching:InfoNCE", "InfoNCE by frames.", "pooled", "frames")
 @dataclass(frozen=True, config=STRICT)
 class FrameInfoNCESettings(InfoNCESettings):
     """InfoNCE over frames."""
@@ -115,28 +115,9 @@ class FrameInfoNCESettings(InfoNCESettings):
     weight: Weight = 0.04
 
 
-@dataclass(frozen=True, config=STRICT)
-class KeyClipSettings(LossSettings):
-    """Compares each query with the frames that its key clip reads of its video, and with what those of others read."""
-
-    siblings: Literal["left_out", "negatives"] = "left_out"
-    """What other queries of the same video read: negatives, as released (MS-SL), or left out of the loss."""
-
-
-@_loss("key_clip_triplet", "key_clips:KeyClipTriplet", "Margin ranking by what key clips read (MS-SL).", "key_clip")
-@dataclass(frozen=True, config=STRICT)
-class KeyClipTripletSettings(KeyClipSettings):
-    """Margin ranking: what the key clip of a query reads above what another reads, and the query above another."""
-
-    margin: float = Field(default=0.2, ge=0, le=100)
-    hard_pool: int = Field(default=20, ge=1, le=MANY)
-    """Hard negatives are drawn from this many highest-scored ones."""
-
-
-_loss("key_clip_nce", "key_clips:KeyClipNCE", "InfoNCE of what key clips read (MS-SL).", "key_clip")(KeyClipSettings)
-
-
-@_loss("contrastive", "matching:Contrastive", "Symmetric cross-entropy of total scores (DiffusionRet).")
+@register_loss(
+    "contrastive", "prvr.losses.matching:Contrastive", "Symmetric cross-entropy of total scores (DiffusionRet)."
+)
 @dataclass(frozen=True, config=STRICT)
 class ContrastiveSettings(LossSettings):
     """Contrast of the total scores."""
@@ -147,7 +128,7 @@ class ContrastiveSettings(LossSettings):
     """True: the temperature is a parameter of the objective, as the released code learns CLIP's logit scale."""
 
 
-@_loss("diversity", "queries:Diversity", "Pushes the queries of one video apart (GMMFormer).")
+@register_loss("diversity", "prvr.losses.queries:Diversity", "Pushes the queries of one video apart (GMMFormer).")
 @dataclass(frozen=True, config=STRICT)
 class DiversitySettings:
     """Pushes the queries of one video apart, because they describe different moments."""
@@ -165,7 +146,7 @@ class DiversitySettings:
     """Exponent of the focal factor."""
 
 
-@_loss("query_structure", "queries:QueryStructure", "Contrast of queries by video (DreamPRVR).")
+@register_loss("query_structure", "prvr.losses.queries:QueryStructure", "Contrast of queries by video (DreamPRVR).")
 @dataclass(frozen=True, config=STRICT)
 class QueryStructureSettings(LossSettings):
     """Supervised contrast of queries by video."""
@@ -173,95 +154,9 @@ class QueryStructureSettings(LossSettings):
     temperature: Temperature = 0.08
 
 
-@_loss("entailment", "cones:entailment", "The cone of a video holds its queries (HLFormer).", "pooled")
-@dataclass(frozen=True, config=STRICT)
-class EntailmentSettings(LossSettings):
-    """The entailment cone of a video should hold its queries."""
-
-    curvature: float = Field(default=1.0, ge=1e-4, le=1e4)
-    """Initial value of c; learned within a factor of 10 either way."""
-    min_radius: float = Field(default=0.1, ge=1e-6, le=1e3)
-
-
-_loss("prior_kl", "denoising:PriorKL", "KL of the registers' prior (DreamPRVR).", "prior")(LossSettings)
-
-
-@_loss("diffusion", "denoising:Diffusion", "Denoising of the registers (DreamPRVR).", "diffusion")
-@dataclass(frozen=True, config=STRICT)
-class DiffusionSettings(LossSettings):
-    """Teaches the denoiser of the registers to end in perturbed text embeddings."""
-
-    perturbation: float = Field(default=0.1, ge=0, le=100)
-    """gamma of the textual perturbation sampler (TPS), which makes the targets."""
-
-
-@_loss("evidence", "evidence:Evidence", "Scores as evidence for videos (Holmes).", "pooled")
-@dataclass(frozen=True, config=STRICT)
-class EvidenceSettings(LossSettings):
-    """Scores as evidence for the videos of a batch: each branch and their fusion (Holmes)."""
-
-    temperature: float = Field(default=0.05, ge=0.02, le=1e6)
-    """tau of exp(tanh(score) / tau). Below 0.02 float32 does not hold fused evidence."""
-    relabelling: Literal["doubtful", "none"] = "doubtful"
-    """doubtful: after the warm-up (`train.warm_up_epochs`), the targets of queries that the branches do not identify
-    clearly are mixed with what the scores say; none: targets are the videos of the queries."""
-    division: float = Field(default=0.3, ge=0, le=1)
-    """beta: bounds of the thresholds of relabelling, uncertainty at most 1 - beta and score at least beta."""
-    smoothing: float = Field(default=0.2, ge=0, le=1)
-    """Share of the scores' softmax in the target of a relabelled query."""
-
-
-@_loss("dissent", "evidence:Dissent", "Agreement of certain branches (Holmes).", "pooled", "clips", "frames")
-@dataclass(frozen=True, config=STRICT)
-class DissentSettings(LossSettings):
-    """Draws the probabilities of both branches together where both are certain (Holmes)."""
-
-    temperature: float = Field(default=0.05, ge=0.02, le=1e6)
-    """As that of `evidence`."""
-
-
-@_loss("transport", "transport:Transport", "Each query has its own clips (Holmes).", "pooled", "clips")
-@dataclass(frozen=True, config=STRICT)
-class TransportSettings(LossSettings):
-    """Each query should find its own clips of its video (Holmes); off in the warm-up, `train.warm_up_epochs`."""
-
-    temperature: float = Field(default=0.06, ge=0.02, le=1e6)
-    """tau of exp(tanh(similarity) / tau)."""
-    targets: Literal["transport", "softmax"] = "transport"
-    """transport: optimal transport between the queries of a video and its clips, which have equal masses; softmax: each
-    query alone, softmax(similarity / epsilon)."""
-    epsilon: float = Field(default=0.1, ge=1e-3, le=1e6)
-    """Entropic regularisation of the transport, or temperature of the softmax."""
-
-
-_loss("matching", "transport:Matching", "Each query has a clip of its own (GMMFormer v2).", "pooled", "clips")(
-    LossSettings
+@register_loss(
+    "regression", "prvr.losses.regression:Regression", "Regression of rows on their sentences.", "pooled", "last_words"
 )
-
-
-@_loss("proxy", "proxies:Proxies", "Samples of videos and texts as Gaussians match (RAL).", "words", "frames")
-@dataclass(frozen=True, config=STRICT)
-class ProxySettings(LossSettings):
-    """Videos, and the words of all their queries, as Gaussians, whose samples should match (RAL)."""
-
-    samples: int = Field(default=6, ge=1, le=1024)
-    """K: samples of each Gaussian."""
-    alignment: Weight = 0.0625
-    """Weight of the divergences of the Gaussians, as a multiple of `weight`."""
-    form: Literal["gaussian", "released"] = "gaussian"
-    """gaussian: divergences of the Gaussians that are sampled. released: as the released code, of Gaussians around the
-    mean of the samples, and of variance sigma in place of sigma squared where they are compared with N(0, I)."""
-
-
-_loss("text_distances", "queries:TextDistances", "Distances of queries stay (MSC-PRVR).", "pooled", "last_words")(
-    LossSettings
-)
-_loss("text_angles", "queries:TextAngles", "Angles between queries stay (MSC-PRVR).", "pooled", "last_words")(
-    LossSettings
-)
-
-
-@_loss("regression", "regression:Regression", "Regression of rows on their sentences.", "pooled", "last_words")
 @dataclass(frozen=True, config=STRICT)
 class RegressionSettings(LossSettings):
     """Draws the rows of a video to the sentences that they fit, as `prvr.training.closed_form` does in one step."""
@@ -270,33 +165,15 @@ class RegressionSettings(LossSettings):
     """Of the softmax over the rows of a video that shares a sentence out among them."""
 
 
-@_loss("alignment", "alignment:Alignment", "Frames find their segment, segments their frames (MSC-PRVR).", "merged")
-@dataclass(frozen=True, config=STRICT)
-class AlignmentSettings(LossSettings):
-    """Contrasts frames and segments of a video, which merged clips are, both ways (MSC-PRVR)."""
-
-    similarity: float = Field(default=0.8, ge=-1, le=1)
-    """Cosine above which two clips are linked; the more clips are linked, the fewer segments a video has."""
-
-
-@_loss("distillation", "matching:Distillation", "Draws total scores to a teacher's (Hinton et al.).")
+@register_loss(
+    "distillation", "prvr.losses.matching:Distillation", "Draws total scores to a teacher's (Hinton et al.)."
+)
 @dataclass(frozen=True, config=STRICT)
 class DistillationSettings(LossSettings):
     """Draws the total scores to those of the teacher, `train.teacher`."""
 
     temperature: float = Field(default=0.1, ge=1e-3, le=1e6)
     """tau of both softmaxes over the videos of a batch."""
-
-
-@_loss("frame_distillation", "matching:FrameDistillation", "Cosines with frames as a teacher's (DL-DKD).", "frame_rows")
-@dataclass(frozen=True, config=STRICT)
-class FrameDistillationSettings(LossSettings):
-    """Draws cosines of queries with frames, in the clip branch, to those in a joint space, see `train.teacher`."""
-
-    temperature: float = Field(default=0.2, ge=1e-3, le=1e6)
-    """tau of both softmaxes over the frames of a video."""
-    decay: float = Field(default=1.0, gt=0, le=1)
-    """In epoch e, from 0, the weight is multiplied by decay^e."""
 
 
 TAUGHT = ("distillation", "frame_distillation")

@@ -1,7 +1,7 @@
 """Configuration of a retriever.
 
-Blocks, fusions, clip constructions, frame poolings and query encoders are registered here, with the keys of `model`
-that they alone read. A new one is its module, its entry here, and its test.
+Blocks, fusions, clip constructions, frame poolings and query encoders are registered, with the keys of `model` that
+they alone read: here, or in the package of `prvr.published` whose paper alone has them.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,17 +55,11 @@ COMPAT: dict[str, Registry[Any]] = {
 window: `(model, widths, length)` makes a module from a length to the windows `(k, l, l)` of blocks. padding: a
 `prvr.models.rows.Padding`; it needs "rows" if padded rows change results. lorentz: `(model, num)` makes the mixer of
 Lorentz blocks. entailment: `(settings, model)` makes a `prvr.losses.Term`. register_noise, register_times,
-register_constants: change a generator of registers. transport: a `prvr.losses.transport.TransportParts`. merging: from
-the frames that are merged to those that are encoded; it needs "lengths" if frames are read as they are stored."""
+register_constants: change a generator of registers. transport: functions of the intra-video loss of Holmes. merging:
+from the frames that are merged to those that are encoded; it needs "lengths" if frames are read as they are stored."""
 
 
 BLOCKS.register("euclidean", "prvr.models.blocks:EuclideanMixer", "Multi-head attention (GMMFormer, HLFormer).")
-BLOCKS.register(
-    "lorentz",
-    "prvr.models.lorentz_mixer:lorentz_mixer",
-    "Lorentz attention (HLFormer eq. 11-16).",
-    needs=("lorentz_dim", "lorentz_magnitude", "lorentz_activation", "lorentz_curvature", "lorentz_curvature_learned"),
-)
 FUSIONS.register("mean", "prvr.models.fusion:MeanFusion", "Mean of the blocks (GMMFormer).")
 FUSIONS.register("concat_linear", "prvr.models.fusion:ConcatFusion", "A linear map of all blocks (HLFormer, table 2).")
 FUSIONS.register(
@@ -81,10 +75,6 @@ FUSIONS.register(
     needs=("fusion_temperature",),
 )
 CLIPS.register("equal", "prvr.models.clips:EqualClips", "Equal parts of the video.")
-CLIPS.register(
-    "proposals", "prvr.models.clips:Proposals", "Means of all runs of neighbouring clips, of every length (MS-SL)."
-)
-CLIPS.register("frames", "prvr.models.clips:FrameRows", "A linear map of each frame, encoded a second time (DL-DKD).")
 CLIPS.register("merged", "prvr.models.clips:MergedClips", "Neighbouring frames that are alike, merged (MSC-PRVR).")
 COMPAT["window"].register("centred", "prvr.models.blocks:centred_windows", "1 on the diagonal, keys and centres alike.")
 COMPAT["window"].register(
@@ -93,19 +83,12 @@ COMPAT["window"].register(
     "HLFormer eq. 10 to the letter, on positions, where `width` is sigma, and with the factor 1 / 2 pi.",
 )
 COMPAT["padding"].register("masked", "prvr.models.rows:MASKED", "Padded rows change nothing.")
-COMPAT["lorentz"].register("correct", "prvr.models.lorentz_mixer:LorentzMixer", "Points, not coordinates, are mapped.")
-COMPAT["entailment"].register("correct", "prvr.losses.cones:Entailment", "Masked poolings, bounds in the expression.")
 COMPAT["register_noise"].register("gaussian", "prvr.models.retriever:unchanged", "Drawn for each target and step.")
 COMPAT["register_times"].register("sincos", "prvr.models.retriever:unchanged", "Time codes are sinusoids.")
 COMPAT["register_constants"].register("float64", "prvr.models.retriever:unchanged", "The noise schedule is exact.")
-COMPAT["transport"].register("masked", "prvr.losses.transport:MASKED", "Similarities of a video's own queries alone.")
 COMPAT["merging"].register("unit", "prvr.models.clips:as_read", "Frames of unit length merge.")
 POOLINGS.register("none", "prvr.models.clips:EveryFrame", "Every frame.")
-POOLINGS.register("linear", "prvr.models.clips:MappedFrames", "A linear map of each frame (DL-DKD).")
 POOLINGS.register("attention", "prvr.models.clips:PooledFrames", "One vector of all frames (GMMFormer).")
-POOLINGS.register(
-    "key_clip", "prvr.models.clips:KeyClipFrames", "What the clip that fits a query best reads of the frames (MS-SL)."
-)
 STREAMS.register("mean", "prvr.models.streams:mean_of_streams", "(1 - weight) frames + weight stream.")
 
 

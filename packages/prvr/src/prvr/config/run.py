@@ -1,7 +1,7 @@
 """The configuration of a run: model, losses, optimiser, data, training."""
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
@@ -9,8 +9,8 @@ from pydantic.dataclasses import dataclass
 from prvr.config.losses import LOSSES, TAUGHT, LossConfig, expect_losses_fit
 from prvr.config.model import ModelConfig
 from prvr.config.registry import Chosen, Registry, own_modules, registered
+from prvr.config.retrievers import RETRIEVERS, AnyModelConfig
 from prvr.config.strict import LARGE, MANY, SEED, STRICT
-from prvr.config.token_model import RETRIEVERS, AnyModelConfig
 from prvr.errors import InputError
 
 DECAYS: Registry[Callable[..., dict[int, bool]]] = Registry("optim.decay")
@@ -199,9 +199,29 @@ class FitConfig:
     fitting it takes minutes, see `prvr.training.kernel_baseline`."""
 
 
+@runtime_checkable
+class RunConfig(Protocol):
+    """The configuration of a run, whatever it trains."""
+
+    @property
+    def name(self) -> str:
+        """What the run is called."""
+        ...
+
+    @property
+    def optim(self) -> OptimConfig:
+        """The optimiser."""
+        ...
+
+    @property
+    def train(self) -> TrainerConfig:
+        """How long is trained, and how much at a time."""
+        ...
+
+
 @dataclass(frozen=True, config=STRICT)
 class Config:
-    """The configuration of a run."""
+    """The configuration of a run that trains a retriever."""
 
     name: str
     model: Annotated[AnyModelConfig, Chosen(RETRIEVERS, "pooled")]

@@ -1,25 +1,46 @@
 """Losses of the embeddings of queries, which know the video of each."""
 
-from functools import partial
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from prvr.config import LossSettings
 from prvr.config.losses import DiversitySettings, QueryStructureSettings
 from prvr.losses.term import LossInputs, Term
-
-_ANGLES = 2**24  # cosines that are computed at a time
 
 
 def _same_video(query_to_video: Int[Tensor, " q"]) -> Bool[Tensor, "q q"]:
     """Pairs of different queries of one video."""
     same = query_to_video[:, None] == query_to_video
     return same & ~torch.eye(len(same), dtype=torch.bool, device=same.device)
+
+
+def queries_of_videos(
+    query_to_video: Int[Tensor, " q"], videos: int, most: int | None = None
+) -> tuple[Int[Tensor, "v m"], Bool[Tensor, "v m"]]:
+    """Indices of the queries of each video, padded, and which of these entries count.
+
+    Args:
+        query_to_video: the video of each query, in any order.
+        videos: how many there are.
+        most: the most queries of any video m; None = it is counted, for which the host waits for a GPU.
+
+    Examples:
+        >>> queries, mask = queries_of_videos(torch.tensor([1, 0, 1]), 2)
+        >>> queries.masked_fill(~mask, -1).tolist()
+        [[1, -1], [0, 2]]
+    """
+    counts = (query_to_video == torch.arange(videos, device=query_to_video.device)[:, None]).sum(1)
+    places = torch.arange(int(counts.max()) if most is None else most, device=counts.device)
+    order, mask = query_to_video.argsort(stable=True), places < counts[:, None]
+    return order[(counts.cumsum(0) - counts)[:, None].add(places).clamp_max(len(order) - 1)], mask
+
+
+def block_cosines(text: Float[Tensor, "v m d"], clips: Float[Tensor, "v c d"]) -> Float[Tensor, "v m c"]:
+    """Cosines of the queries of each video with its clips."""
+    return F.normalize(text, dim=-1) @ F.normalize(clips, dim=-1).mT
 
 
 def diversity_loss(
@@ -86,74 +107,6 @@ def query_structure_loss(
     return -per_query.sum() / (siblings > 0).sum().clamp_min(1)
 
 
-def _products(x: Float[Tensor, "q d"]) -> tuple[Float[Tensor, "q q"], Float[Tensor, "q q"]]:
-    """Products of rows from which their mean is taken, and the squared distances of rows."""
-    centred = x - x.mean(0)
-    products = centred @ centred.mT
-    return products, products.diagonal()[:, None] + products.diagonal() - 2 * products
-
-
-def distance_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"]) -> Float[Tensor, ""]:
-    r"""Keeps the proportions of the distances between queries (MSC-PRVR; RKD-D of Park et al., CVPR 2019).
-
-    Mean over all pairs of $\mathrm{smooth}_{L1}(d_{pq} / \bar d - f_{pq} / \bar f)$: d distances of embeddings, f
-    those of fixed vectors, each divided by its mean over different queries. Smooth L1 is $x^2 / 2$ up to 1, then
-    $|x| - 1/2$.
-
-    Args:
-        text: embeddings of queries.
-        fixed: vectors of the same queries that training does not change, of any width.
-
-    Examples:
-        >>> distance_geometry_loss(2 * torch.eye(3), torch.eye(3)).item()
-        0.0
-    """
-    itself = torch.eye(len(text), dtype=torch.bool, device=text.device)
-    relative = []
-    for x in (text, fixed.detach()):
-        distances = _products(x)[1].clamp_min(1e-12).sqrt().masked_fill(itself, 0)
-        relative.append(distances * max(distances.numel() - len(text), 1) / distances.sum().clamp_min(1e-12))
-    return F.smooth_l1_loss(relative[0], relative[1])
-
-
-def angle_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"]) -> Float[Tensor, ""]:
-    r"""Keeps the angles between queries (MSC-PRVR; RKD-A of Park et al., CVPR 2019).
-
-    Mean over all triples of $\mathrm{smooth}_{L1}(\cos\angle_{qpr} - \cos\angle^*_{qpr})$: the angle at p between
-    q and r, of embeddings and of fixed vectors; 0 where p equals q or r up to rounding. The angles at a few p at a time
-    are computed, and again for the gradient: memory grows with the second power of the number of queries.
-
-    Args:
-        text: embeddings of queries.
-        fixed: vectors of the same queries that training does not change, of any width.
-
-    Examples:
-        >>> angle_geometry_loss(2 * torch.eye(3), torch.eye(3)).item()
-        0.0
-    """
-    queries, both = len(text), []
-    for x in (text, fixed.detach()):
-        products, squares = _products(x)
-        distinct = squares > 1e-6 * products.diagonal().mean()
-        both += [products, squares.masked_fill(~distinct, torch.inf).rsqrt()]
-
-    def cosines(at: slice, products: Tensor, inverse: Tensor) -> Tensor:
-        dots = products - products[at, None] - products[at, :, None] + products.diagonal()[at, None, None]
-        return dots * inverse[at, None] * inverse[at, :, None]
-
-    def loss(at: slice, *both: Tensor) -> Tensor:
-        return F.smooth_l1_loss(cosines(at, *both[:2]), cosines(at, *both[2:]), reduction="sum")
-
-    step = max(1, _ANGLES // queries**2)
-    points = [slice(first, first + step) for first in range(0, queries, step)]
-    if len(points) > 1:
-        again = partial(checkpoint, loss, use_reentrant=False, preserve_rng_state=False)
-    else:
-        again = loss
-    parts = [again(part, *both) for part in points]
-    return torch.stack(parts).sum() / queries**3
-
-
 class Diversity(Term[DiversitySettings]):
     """`diversity_loss` of the queries."""
 
@@ -169,19 +122,3 @@ class QueryStructure(Term[QueryStructureSettings]):
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """The query structure loss."""
         return query_structure_loss(inputs.text, inputs.labels.query_to_video, self.settings.temperature)
-
-
-class TextDistances(Term[LossSettings]):
-    """`distance_geometry_loss` of the queries and the features of their last words."""
-
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
-        """How far the distances of the queries are from those of their features."""
-        return distance_geometry_loss(inputs.text, inputs.last_words)
-
-
-class TextAngles(Term[LossSettings]):
-    """`angle_geometry_loss` of the queries and the features of their last words."""
-
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
-        """How far the angles between the queries are from those of their features."""
-        return angle_geometry_loss(inputs.text, inputs.last_words)

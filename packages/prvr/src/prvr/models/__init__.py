@@ -1,4 +1,4 @@
-"""The family of retrievers, composed of blocks, a fusion and optional registers; and one that compares tokens."""
+"""The family of retrievers, composed of blocks, a fusion and optional registers."""
 
 from prvr.models.auto import (
     AnyRetriever,
@@ -8,20 +8,16 @@ from prvr.models.auto import (
     path_alone,
     reconfigured,
 )
-from prvr.models.clip_retriever import ClipRetriever
 from prvr.models.encoders import QueryPart
 from prvr.models.layers import TokenWeights, project_bounds
 from prvr.models.own_retriever import OwnRetriever
 from prvr.models.retriever import Retriever
-from prvr.models.token_retriever import TokenRetriever
 
 __all__ = [
     "AnyRetriever",
-    "ClipRetriever",
     "OwnRetriever",
     "QueryPart",
     "Retriever",
-    "TokenRetriever",
     "TokenWeights",
     "blocks_alone",
     "build_retriever",

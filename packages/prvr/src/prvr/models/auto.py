@@ -12,34 +12,31 @@ from prvr.config import (
     AnyModelConfig,
     ConfigError,
     ModelConfig,
-    TokenModelConfig,
     config_to_dict,
     validated,
 )
 from prvr.config.load import set_key
 from prvr.data.hashes import check_hashes
 from prvr.errors import InputError
-from prvr.models.clip_retriever import ClipRetriever, start_from_clip
 from prvr.models.own_retriever import OwnRetriever
 from prvr.models.pretrained import CONFIG, pretrained_folder, read_model_config
 from prvr.models.retriever import Retriever
-from prvr.models.token_retriever import TokenRetriever
 from prvr.reading import short
 
 AnyRetriever = Retriever | OwnRetriever
-"""With one vector per query; or with its words, with a CLIP that is trained along, or one of your own."""
+"""A member of the family, or a retriever of another kind."""
 
 
 def build_retriever(config: AnyModelConfig) -> AnyRetriever:
     """A retriever to be trained, with the weights of the pretrained part that it names.
 
     Raises:
-        prvr.data.DataError: that CLIP cannot be loaded.
+        prvr.data.DataError: that part cannot be loaded.
         ValueError: it does not fit.
 
     Examples:
-        >>> type(build_retriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=8, hidden=8, heads=2))).__name__
-        'TokenRetriever'
+        >>> type(build_retriever(ModelConfig(video_dim=8, query_dim=8, hidden=8, heads=2))).__name__
+        'Retriever'
     """
     if not (config.video_dim and config.query_dim and (config.stream is None or config.stream.dim)):
         raise InputError(
@@ -51,29 +48,8 @@ def build_retriever(config: AnyModelConfig) -> AnyRetriever:
         if retriever.query is not None:
             retriever.query.load_backbone()
         return retriever
-    if not isinstance(config, TokenModelConfig):
-        retriever = RETRIEVERS[config.kind].part(config)
-        retriever.load_backbone()
-        return retriever
-    if config.clip is not None:
-        return _with_clip(config, config.clip) if isinstance(config.clip, str) else ClipRetriever(config)
-    retriever = TokenRetriever(config)
-    if config.init_from is not None:
-        from prvr.encoders.hub import load_model
-
-        start_from_clip(retriever, load_model(config.init_from, "cpu").state_dict())
-    return retriever
-
-
-def _with_clip(config: TokenModelConfig, name: str) -> ClipRetriever:
-    from prvr.encoders.hub import load_model
-
-    clip: Any = load_model(name, "cpu")
-    if clip.config.model_type != "clip":
-        raise InputError(f"model.clip={name!r}: a model of type {clip.config.model_type!r}, expected a CLIP")
-    retriever = ClipRetriever(replace(config, clip=clip.config.to_diff_dict()))
-    retriever.backbone.load_state_dict(clip.state_dict())
-    start_from_clip(retriever, clip.state_dict())
+    retriever = RETRIEVERS[config.kind].part(config)
+    retriever.load_backbone()
     return retriever
 
 
@@ -96,8 +72,7 @@ def load_pretrained(folder: Path | str) -> AnyRetriever:
         retriever = RETRIEVERS[kind].part
     except InputError as error:
         raise ConfigError(f"{place / CONFIG}: {error}") from error
-    with_clip = kind == "tokens" and values.get("clip") is not None
-    return (ClipRetriever if with_clip else retriever).from_pretrained(place)
+    return retriever.from_pretrained(place)
 
 
 def path_alone(retriever: Retriever) -> Retriever:

@@ -230,7 +230,7 @@ class AttentionBlocks(nn.Module):
 def gaussian_window(length: int, width: float | None) -> Float[Tensor, "l l"]:
     r"""Window $G_{ij} = \exp(-((j - i)/(n - 1))^2 / 2s^2)$ with $s = \max(w, 0.01)/9$, in float64.
 
-    Exactly 1 on the diagonal and symmetric (GMMFormer eq. 3, HLFormer eq. 10; their form lies in `prvr.released`).
+    Exactly 1 on the diagonal and symmetric (GMMFormer eq. 3, HLFormer eq. 10; their form lies in `prvr.published`).
 
     Args:
         length: number of positions n.

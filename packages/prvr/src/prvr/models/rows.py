@@ -171,7 +171,7 @@ class Padding:
             their mask, and the mask of those that are scored, or None.
         guide: the guide of `prvr.models.fusion.GuidedFusion`; None = the mean of valid positions.
         words: from the words of all queries of a video, their mask and the most words of a query to the words that
-            `prvr.losses.proxies.Proxies` reads, and their mask or None; None = these words.
+            `prvr.published.ral.proxies.Proxies` reads, and their mask or None; None = these words.
     """
 
     frames: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor | None]] = mask_frames

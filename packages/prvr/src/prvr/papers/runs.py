@@ -15,7 +15,7 @@ from prvr.data.hashes import digest
 from prvr.errors import InputError, unknown_name
 from prvr.papers.table import DataSet, Evaluation, Kind, Row, Table, data_sets
 from prvr.plot import PLOTS
-from prvr.training import RerankerRunConfig, reranker_run_config
+from prvr.published.diffusionret.run_config import RerankerRunConfig, reranker_run_config
 from prvr.training.run_folder import MAY_CHANGE
 
 _EARLIER = {"model.compat.lorentz_start": "printed"}

@@ -88,7 +88,7 @@ class Row:
     keys: dict[str, Any] = field(default_factory=dict)
     over: str | None = None
     stage: dict[str, Any] | None = None
-    """Keys of `prvr.training.RerankerRunConfig`; `base` names a preset of re-rankers."""
+    """Keys of `prvr.published.diffusionret.RerankerRunConfig`; `base` names a preset of re-rankers."""
     evaluate: Evaluation | None = None
     plot: Plot | None = None
     checkpoint: str | None = None

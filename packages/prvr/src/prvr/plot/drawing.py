@@ -12,7 +12,8 @@ from prvr.data import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.encode import encode_split, evaluation_mode
 from prvr.plot.plots import PLOTS
-from prvr.stages import DiffusionStage, EncodedSplit, Pipeline
+from prvr.published.diffusionret.stage import DiffusionStage
+from prvr.stages import EncodedSplit, Pipeline
 from prvr.systems import System
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from lorentz.plot import HoroPCA, origin_distances, poincare_disk
 from prvr.config import ModelConfig
 from prvr.data import PackedSplit
 from prvr.errors import InputError
-from prvr.losses import entailment
 from prvr.objective import Objective
 from prvr.plot.drawing import PlotInput
 from prvr.plot.figures import COLOURS, new_figure
 from prvr.plot.plots import HyperbolicSettings
+from prvr.published.hlformer.cones import entailment
 from prvr.stages import EncodedSplit
 from prvr.training.checkpoint import load_best
 from prvr.types import VideoEmbedding, query_vectors

@@ -12,7 +12,8 @@ from prvr.evaluation import ranked_rows
 from prvr.plot.drawing import PlotInput, number_of
 from prvr.plot.figures import RIGHT, WRONG, brief, evenly, new_figure
 from prvr.plot.plots import AttentionSettings, TrajectorySettings
-from prvr.stages import best_columns, reranker_inputs
+from prvr.published.diffusionret.candidate_reranker import reranker_inputs
+from prvr.stages import best_columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

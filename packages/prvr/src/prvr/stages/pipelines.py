@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from prvr.config import expect_imported, own_modules, read_yaml_file, validated
+from prvr.config import expect_imported, own_modules, validated
 from prvr.data.atomic import new_folder
 from prvr.data.hashes import check_hashes, write_hashes
 from prvr.errors import DataError, InputError
@@ -191,11 +191,6 @@ def read_stages(folder: Path) -> list[StageFiles]:
     return [
         StageFiles(kind, settings, _place(folder, number, kind)) for number, (kind, settings) in enumerate(stages, 1)
     ]
-
-
-def is_reranker_run(folder: Path) -> bool:
-    """Whether a folder is a run that trains re-rankers."""
-    return (folder / "config.yaml").is_file() and "reranker" in read_yaml_file(folder / "config.yaml")
 
 
 def stage_settings(values: Any, source: str) -> tuple[str, Any]:

@@ -1,12 +1,8 @@
-"""The model cards of trained retrievers and re-rankers: README.md of a checkpoint folder."""
-
-from collections.abc import Mapping
-from typing import Any
+"""The model card of a trained retriever: README.md of a checkpoint folder."""
 
 from prvr.config import Config, ModelConfig
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.models.pretrained import CARD_HEAD
-from prvr.training.reranker_config import RerankerRunConfig
 
 
 def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: int) -> str:
@@ -50,38 +46,4 @@ retriever = load_pretrained("path/to/this/folder")
 ```
 
 `objective.safetensors` holds the parameters of the losses, which retrieval does not need.
-"""
-
-
-def reranker_card(config: RerankerRunConfig, best: Mapping[str, Mapping[str, Any]], split: str) -> str:
-    """The card of the re-rankers of a run: what they re-rank, how they were selected, what they scored, how to load.
-
-    Args:
-        config: the configuration of the run.
-        best: epoch, Rsum and weight of each direction.
-        split: name of the split that selects.
-    """
-    chosen = "The epoch (from 0) and the weight of the probability were"
-    if config.train.average:
-        last = max(score["epoch"] for score in best.values())
-        chosen = f"No epoch was chosen: this is {config.train.kept_text(last)} (from 0). The weight was"
-    rows = [
-        f"| {name} | {score['epoch']} | {score['weight']:g} | {score['rsum']:.1f} |" for name, score in best.items()
-    ]
-    return f"""{CARD_HEAD}# {config.name}
-
-Re-rankers of the candidates that the retriever {config.reranker.trained_on or "(unknown)"} finds, trained on the
-embeddings of that retriever alone; strategy `{config.strategy}`, {config.network.width} wide, seed {config.train.seed}.
-
-{chosen} chosen on `{split}`. Rsum is R@1 + R@5 + R@10, in percent:
-
-| direction | epoch | weight | Rsum |
-| --- | --- | --- | --- |
-{chr(10).join(rows)}
-
-```python
-from prvr.stages import load_rerankers
-
-rerankers = load_rerankers("path/to/this/folder")
-```
 """

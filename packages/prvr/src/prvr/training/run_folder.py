@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import torch
 from accelerate import Accelerator
 
-from prvr.config import Config, ConfigError, config_to_dict, dump_config, expect_readable, flat, validated
+from prvr.config import ConfigError, RunConfig, config_to_dict, dump_config, expect_readable, flat, validated
 from prvr.data import DataError
 from prvr.data.atomic import HALF_WRITTEN, LOCK, owned
 from prvr.data.on_device import matrix_products
@@ -38,7 +38,6 @@ from prvr.training.processes import (
     make_accelerator,
     no_progress,
 )
-from prvr.training.reranker_config import RerankerRunConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,9 +46,6 @@ logger = logging.getLogger(__name__)
 RECORD = "environment.yaml"
 """The name of the record of a run, see `prvr.training.record`."""
 
-
-RunConfig = Config | RerankerRunConfig
-"""The configuration of a run, whatever it trains."""
 
 MAY_CHANGE = frozenset(
     {
@@ -198,7 +194,7 @@ OnEpoch = Callable[[Mapping[str, Any]], bool | None]
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of every run that its configuration does not hold: keywords of `train`, `resume` and `train_reranker`."""
+    """Options of every run that its configuration does not hold: keywords of `train`, `resume` and other trainings."""
 
     resume: bool
     """Continue the run in `output` from its last checkpoint: the end of an epoch, or a step inside one."""

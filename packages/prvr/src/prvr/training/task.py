@@ -12,10 +12,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from prvr.config import RunConfig
 from prvr.training.captured import Graphs, Recorder
 from prvr.training.checkpoint import Score
 from prvr.training.optimizer import BertAdam
-from prvr.training.run_folder import RunConfig
 
 _SHOWN = 8
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from prvr.config import config_to_dict, flat
+from prvr.config import RunConfig, config_to_dict, flat
 from prvr.data.on_device import matrix_products
 from prvr.errors import DivergedError, TrainingError
 from prvr.reading import short
@@ -26,7 +26,7 @@ from prvr.training.checkpoint import (
     plain_state,
 )
 from prvr.training.processes import ShowStep, Terminated, agree_to_stop, from_main, host_group, wait_for_all
-from prvr.training.run_folder import Run, RunConfig, differences
+from prvr.training.run_folder import Run, differences
 from prvr.training.task import Selection, StepMetrics, Task, TrainingStep
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,352 @@
+"""The re-ranker of DiffusionRet: it generates a distribution over the best candidates of a retriever."""
+
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+import prvr
+from prvr.config import config_to_dict, validated
+from prvr.config.registry import named_parts
+from prvr.errors import InputError
+from prvr.models.pretrained import PretrainedModel
+from prvr.published.diffusionret.network import (
+    CandidateDenoiser,
+    Pairs,
+    RerankerInputs,
+    TextToVideo,
+    VideoToText,
+)
+from prvr.published.diffusionret.process import DiffusionProcess, Output, SampleOptions
+from prvr.published.diffusionret.reranker_config import COMPAT, RerankerConfig
+from prvr.scoring import full_precision
+from prvr.stages.matrix import EncodedSplit, rescore_best
+from prvr.types import Direction, VideoEmbedding, query_vectors
+
+_VIEWS = {"t2v": TextToVideo, "v2t": VideoToText}
+
+
+def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerInputs:
+    """The embeddings of a split that `config.tokens` and `config.unit_length` select.
+
+    Raises:
+        ValueError: the retriever has no such embeddings, or they have another width than the re-ranker.
+    """
+    # Copies: what was encoded in inference mode cannot be used in training.
+    text = query_vectors(encoded.text).clone()
+    video = VideoEmbedding.cat(encoded.videos)
+    parts, masks = [], []
+    for name in ("clips", "frames") if config.tokens == "both" else (config.tokens,):
+        rows: Tensor | None = getattr(video, name)
+        if rows is None:
+            other = "clips" if name == "frames" else "frames"
+            raise InputError(f"reranker.tokens={config.tokens!r}: this retriever has no {name} of videos; use {other}")
+        mask = video.frame_mask if name == "frames" else None
+        masks.append(torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device) if mask is None else mask)
+        parts.append(rows)
+    frames, mask = torch.cat(parts, 1), torch.cat(masks, 1)
+    _expect_embeddings(config.width, text, frames, mask)
+    if config.unit_length:
+        text, frames = F.normalize(text, dim=-1), F.normalize(frames, dim=-1)
+    return RerankerInputs(text, frames, mask)
+
+
+class CandidateReranker(PretrainedModel):
+    r"""DiffusionRet's generator (Jin et al., ICCV 2023): from noise to a distribution over candidates, in K steps.
+
+    For a query and n candidates, x_0 is the distribution over the relevant ones. Training adds noise,
+    $x_k = \sqrt{\bar\alpha_k} x_0 + \sqrt{1 - \bar\alpha_k} \epsilon$, and the network predicts x_0 (eq. 7 to 9);
+    `sample` starts from noise; `rerank` does so for the best candidates of each query and adds the probabilities to
+    their scores. It works with any frozen retriever that has one vector per text and several per video.
+
+    Shapes: in direction "t2v" text is `(b, d)`, frames `(b, n, f, d)` and their mask `(b, n, f)`; in direction "v2t"
+    text is `(b, n, d)`, frames `(b, f, d)` and their mask `(b, f)`. Candidates without the axis b are the same for
+    every row, and are not copied: for example all items of a training batch.
+
+    Args:
+        config: sizes, diffusion, loss, and released behaviour.
+        direction: "t2v" ranks videos for a text, "v2t" texts for a video.
+
+    Examples:
+        >>> import torch
+        >>> reranker = CandidateReranker(RerankerConfig(width=8, steps=10, candidates=3))
+        >>> text, frames, mask = torch.randn(4, 8), torch.randn(6, 5, 8), torch.ones(6, 5, dtype=torch.bool)
+        >>> relevant = torch.eye(4, 6, dtype=torch.bool)
+        >>> reranker.loss(relevant, text, frames, mask).shape
+        torch.Size([])
+        >>> scores = torch.rand(4, 6)
+        >>> ((reranker.rerank(scores, text, frames, mask) - scores) > 0).sum(1).tolist()
+        [3, 3, 3, 3]
+    """
+
+    def __init__(self, config: RerankerConfig, direction: Direction = "t2v") -> None:
+        super().__init__()
+        if direction not in [*_VIEWS]:  # a value from a file may not be hashable
+            raise InputError(f"direction: got {direction!r}, expected 't2v' (videos for a text) or 'v2t'")
+        self.config = config
+        self.direction: Direction = direction
+        # The content of config.json: with a dataclass as `config`, the mixin forgets all other arguments.
+        self._hub_mixin_config = config_to_dict(config) | {"direction": direction}
+        self.view = _VIEWS[direction]()
+        entries = named_parts(COMPAT, config.compat)
+        self.pool = entries["pooling"].part(config.attention_temperature)
+        self.denoiser: CandidateDenoiser = entries["decoder"].part(config.width, config.steps)
+        self.output: Output = entries["output"].part(config)
+        self.process = DiffusionProcess(self.denoiser, self.output, config)
+
+    @classmethod
+    def from_config_file(cls, values: Mapping[str, Any]) -> "CandidateReranker":
+        """A new re-ranker from the content of `config.json`, which holds the configuration and the direction."""
+        options = dict(values)
+        direction = options.pop("direction", "t2v")
+        return cls(validated(RerankerConfig, options, "re-ranker configuration"), direction)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.denoiser.key.weight
+
+    def _full_precision(self) -> Any:
+        # The softmax over candidates has no 1 / sqrt(d): in half precision its logits are off by tenths.
+        return full_precision(self._like.device)
+
+    def _pairs(self, text: Tensor, frames: Tensor, frame_mask: Tensor) -> Pairs:
+        _expect_embeddings(self.config.width, text, frames, frame_mask)
+        batched = (text.ndim, frames.ndim) == self.view.ranks[0]
+        if (text.ndim, frames.ndim) not in self.view.ranks or (batched and len(text) != len(frames)):
+            raise InputError(
+                f"text and frames: got shapes {tuple(text.shape)} and {tuple(frames.shape)}, expected in direction "
+                f"{self.direction!r} {self.view.shapes}"
+            )
+        return self.view.pair(self.pool, text.to(self._like.dtype), frames.to(self._like.dtype), frame_mask)
+
+    def denoise(
+        self,
+        x: Float[Tensor, "b n"],
+        timestep: Int[Tensor, "b"],
+        text: Float[Tensor, "*t d"],
+        frames: Float[Tensor, "*v f d"],
+        frame_mask: Bool[Tensor, "*v f"],
+    ) -> Float[Tensor, "b n"]:
+        """The prediction of x_0 from x_k.
+
+        Args:
+            x: `(b, n)` the noised distribution.
+            timestep: `(b,)` k in [0, K).
+            text, frames, frame_mask: see the class.
+
+        Raises:
+            ValueError: a shape or width that does not fit, a mask that is not boolean, or a step that was not trained.
+        """
+        if timestep.device.type == "cpu" and bool(((timestep < 0) | (timestep >= self.config.steps)).any()):
+            raise InputError(f"timestep: got {timestep.tolist()}, expected 0 to {self.config.steps - 1}")
+        with self._full_precision():
+            pairs = self.denoiser.prepare(*self._pairs(text, frames, frame_mask))
+            _expect_shape("x", x, pairs.products)
+            return self.output.clean(self.denoiser(x.to(self._like.dtype), timestep, pairs))
+
+    def loss(
+        self,
+        target: Float[Tensor, "b n"] | Bool[Tensor, "b n"],
+        text: Float[Tensor, "*t d"],
+        frames: Float[Tensor, "*v f d"],
+        frame_mask: Bool[Tensor, "*v f"],
+        noise: Float[Tensor, "..."] | None = None,
+        timesteps: Int[Tensor, "b"] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, ""]:
+        """The generation loss (eq. 9), the mean over rows.
+
+        Args:
+            target: `(b, n)` the relevant candidates, at least one in each row; or x_0 itself.
+            text, frames, frame_mask: see the class.
+            noise: `(b, n)` epsilon; None draws it.
+            timesteps: `(b,)` k; None draws one uniformly for each row.
+            generator: source of the draws.
+
+        Raises:
+            ValueError: as `denoise`, or (on the CPU) a row without a relevant candidate.
+        """
+        with self._full_precision():
+            pairs = self._pairs(text, frames, frame_mask)
+        return self.loss_of_pairs(target, pairs, noise, timesteps, generator)
+
+    def loss_of_pairs(
+        self,
+        target: Float[Tensor, "b n"] | Bool[Tensor, "b n"],
+        pairs: Pairs,
+        noise: Float[Tensor, "..."] | None = None,
+        timesteps: Int[Tensor, "b"] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, ""]:
+        """`loss` of pooled queries and candidates; pooling has no parameters, so its result can be kept.
+
+        Args:
+            target: as in `loss`.
+            pairs: the result of `gather` of the view.
+            noise, timesteps, generator: as in `loss`.
+        """
+        with self._full_precision():
+            prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))
+            _expect_shape("target", target, prepared.products)
+            if target.device.type == "cpu" and not bool((target > 0).any(1).all()):  # reading a GPU would mean waiting
+                row = int((target > 0).any(1).int().argmin())
+                raise InputError(f"target: row {row} has no relevant candidate: add one, or remove the row")
+            clean = self.output.target(target) if target.dtype == torch.bool else target
+            return self.process.training.loss(clean.to(self._like.dtype), prepared, noise, timesteps, generator)
+
+    def sample(
+        self,
+        text: Float[Tensor, "*t d"],
+        frames: Float[Tensor, "*v f d"],
+        frame_mask: Bool[Tensor, "*v f"],
+        *,
+        initial: Float[Tensor, "b n"] | None = None,
+        **options: Unpack[SampleOptions],
+    ) -> Float[Tensor, "*k b n"]:
+        """Generate x_0; gradients flow through every step.
+
+        Args:
+            text, frames, frame_mask: see the class.
+            initial: `(b, n)` x_K; None draws it.
+            options: those of `prvr.published.diffusionret.process.SampleOptions`.
+
+        Raises:
+            ValueError: as `denoise`, or more steps than trained.
+        """
+        with self._full_precision():
+            return self._sample(self._pairs(text, frames, frame_mask), initial, **options)
+
+    def _sample(self, pairs: Pairs, initial: Tensor | None, **options: Any) -> Tensor:
+        prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))
+        if initial is not None:
+            _expect_shape("initial", initial, prepared.products)
+            initial = initial.to(self._like)
+        return self.process.sample(initial, prepared, **options)
+
+    @torch.no_grad()
+    def probabilities(
+        self,
+        inputs: RerankerInputs,
+        rows: slice,
+        columns: Int[Tensor, "r k"],
+        initial: Float[Tensor, "r k"] | None = None,
+        *,
+        seed: int = 0,
+        **options: Unpack[SampleOptions],
+    ) -> Float[Tensor, "r k"]:
+        """The generated probability of each candidate.
+
+        Args:
+            inputs: embeddings of all texts and videos.
+            rows: texts in direction "t2v", videos in direction "v2t".
+            columns: the candidates of each row.
+            initial, seed, options: as in `rerank`.
+        """
+        pairs = self.view.gather(self.pool, inputs, rows, columns)
+        with self._full_precision():
+            return self.output.probability(self._sample(pairs, initial, seed=seed, **options))
+
+    def combined(
+        self, scores: Float[Tensor, "b n"], probabilities: Float[Tensor, "b n"], weight: float
+    ) -> Float[Tensor, "b n"]:
+        """New scores of candidates from their scores and their generated probabilities, see `config.combine`.
+
+        Args:
+            scores: `(b, n)`, best first.
+            probabilities: `(b, n)` the result of `probabilities`.
+            weight: the weight of the probabilities.
+        """
+        base = scores if self.config.combine == "add" else scores[:, :1].expand_as(scores)
+        return base + weight * probabilities.to(base)
+
+    @torch.no_grad()
+    def rerank(
+        self,
+        scores: Float[Tensor, "q v"],
+        text: Float[Tensor, "t d"],
+        frames: Float[Tensor, "w f d"],
+        frame_mask: Bool[Tensor, "w f"],
+        *,
+        top_k: int | None = None,
+        weight: float | None = None,
+        initial: Float[Tensor, "q k"] | None = None,
+        seed: int = 0,
+        batch_size: int = 256,
+        **options: Unpack[SampleOptions],
+    ) -> Float[Tensor, "q v"]:
+        """Adds `weight` times the generated probability to the scores of the `top_k` best columns of each row.
+
+        Probabilities are not negative, so candidates stay ahead of all other columns. The result is deterministic:
+        unless `initial` is given, every row starts from the same `top_k` numbers of the seed, one for each rank. So a
+        query gets the same list alone, in a batch and in another order.
+
+        Args:
+            scores: `(texts, videos)` in direction "t2v", `(videos, texts)` in "v2t".
+            text: `(texts, d)` embeddings of all texts.
+            frames: `(videos, f, d)` frame embeddings of all videos. They may be of lower precision and on another
+                device; a bounded number is copied at a time.
+            frame_mask: `(videos, f)` True = valid.
+            top_k: number of candidates; None for that of `initial`, or `config.candidates` or the whole gallery.
+            weight: None for `config.weight`.
+            initial: `(q, top_k)` x_K of each row, for its candidates in descending order of their scores.
+            seed: the seed of the noise.
+            batch_size: number of rows that are denoised together; changes memory, and the result by rounding.
+            options: `num_steps` or `timesteps`, as in `sample`.
+
+        Raises:
+            ValueError: a shape or width that does not fit, `top_k` out of range, a score or text that is NaN, or more
+                steps than trained.
+        """
+        _expect_embeddings(self.config.width, text, frames, frame_mask)
+        shape, order = (len(text), len(frames)), "(texts, videos)"
+        if self.direction == "v2t":
+            shape, order = shape[::-1], "(videos, texts)"
+        if scores.shape != shape:
+            got = tuple(scores.shape)
+            raise InputError(f"scores: got shape {got}, expected {shape}, {order} in direction {self.direction!r}")
+        for name, x in (("scores", scores), ("text", text)):
+            if bool((bad := x.isnan().any(1)).any()):
+                raise InputError(f"{name}: row {int(bad.int().argmax())} is NaN: remove it")
+        if top_k is None:
+            top_k = min(self.config.candidates, scores.shape[1]) if initial is None else initial.shape[1]
+        weight = self.config.weight if weight is None else weight
+        inputs, parts = RerankerInputs(text.to(self._like), frames, frame_mask), []
+        for first in range(0, len(scores), batch_size):
+            rows = slice(first, min(first + batch_size, len(scores)))
+            start = None if initial is None else initial[rows]
+
+            def rescore(best: Tensor, columns: Tensor, rows: slice = rows, start: Tensor | None = start) -> Tensor:
+                likely = self.probabilities(inputs, rows, columns, start, seed=seed, **options)
+                return self.combined(best, likely, weight)
+
+            parts.append(rescore_best(scores[rows], top_k, rescore))
+        return torch.cat(parts) if parts else scores.clone()
+
+    @classmethod
+    def load_released(
+        cls, state_dict: Mapping[str, Tensor], config: Mapping[str, Any], direction: Direction = "t2v"
+    ) -> "CandidateReranker":
+        """As `prvr.load_released_reranker`."""
+        return prvr.load_released_reranker(state_dict, config, direction)
+
+
+def _expect_embeddings(width: int, text: Tensor, frames: Tensor, frame_mask: Tensor) -> None:
+    for name, x in (("text", text), ("frames", frames)):
+        if x.shape[-1] != width:
+            raise InputError(
+                f"{name}: got width {x.shape[-1]}, this re-ranker expects {width}: use the embeddings of the retriever "
+                "that it was trained on, or train a re-ranker for these"
+            )
+    if frame_mask.dtype != torch.bool or frame_mask.shape != frames.shape[:-1]:
+        raise InputError(
+            f"frame_mask: got {frame_mask.dtype} {tuple(frame_mask.shape)}, expected torch.bool (True = valid) "
+            f"{tuple(frames.shape[:-1])}"
+        )
+
+
+def _expect_shape(name: str, x: Tensor, like: Tensor) -> None:
+    if x.shape != like.shape:
+        raise InputError(f"{name}: got shape {tuple(x.shape)}, expected {tuple(like.shape)}, (rows, candidates)")

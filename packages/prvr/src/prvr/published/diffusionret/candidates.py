@@ -1,0 +1,189 @@
+"""The candidates that re-rankers are trained on, and the ranks that select their epoch and weight."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from prvr.data.on_device import sent
+from prvr.data.packed import PackedSplit
+from prvr.errors import InputError
+from prvr.evaluation.metrics import RankCounts
+from prvr.evaluation.rank import count_rows
+from prvr.published.diffusionret.candidate_reranker import CandidateReranker
+from prvr.published.diffusionret.network import Pairs, RerankerInputs
+from prvr.stages import Direction, ScoreMatrix, best_columns, merge_top_k
+
+CACHE = 2**30
+"""Bytes of pooled vectors that are kept."""
+
+
+@dataclass(frozen=True)
+class HardCandidates:
+    """The right candidate of each training row and the wrong ones that the retriever scores highest.
+
+    In direction "t2v" row i is query i, its own video and wrong videos; in "v2t" it is the video of query i, that query
+    and wrong queries.
+
+    Args:
+        asks: `(q,)` index of the query ("t2v") or video ("v2t") of each row.
+        columns: `(q, 1 + p)` indices in the gallery, the right one first, then the hardest wrong ones, hardest first.
+    """
+
+    asks: Int[Tensor, " q"]
+    columns: Int[Tensor, "q c"]
+
+    def draw(self, rows: Int[Tensor, " b"], num: int, generator: torch.Generator) -> Int[Tensor, "b n"]:
+        """Places in `columns` for some rows, the right one first.
+
+        Args:
+            rows: the rows of the whole step, on the CPU.
+            num: n, of which n - 1 are wrong; fewer where there are fewer.
+            generator: source of the draws, on the CPU.
+        """
+        wrong = self.columns.shape[1] - 1
+        order = torch.rand(len(rows), wrong, generator=generator).argsort(1)[:, : num - 1] + 1
+        return sent(torch.cat([torch.zeros(len(rows), 1, dtype=order.dtype), order], 1), self.columns.device)
+
+
+class BatchCandidates:
+    """Candidates of which the wrong ones are the right ones of the other rows of the step, as in DiffusionRet's code.
+
+    Rows of the same video are not wrong for each other.
+
+    Args:
+        direction: "t2v" or "v2t".
+        owner: `(q,)` index of the video of each query, on the CPU.
+    """
+
+    def __init__(self, direction: Direction, owner: Int[Tensor, " q"]) -> None:
+        queries = torch.arange(len(owner))
+        self.owner, self.columns = owner, None
+        self.asks, self.right = (queries, owner) if direction == "t2v" else (owner, queries)
+
+    def draw(self, rows: Int[Tensor, " b"], num: int, generator: torch.Generator) -> Int[Tensor, "b n"]:
+        """Indices in the gallery, the right one first; fewer than `num` where a row has fewer wrong ones."""
+        owner = self.owner[rows]
+        wrong = owner[:, None] != owner
+        order = torch.rand(wrong.shape, generator=generator).masked_fill(~wrong, 2.0).fill_diagonal_(-1.0).argsort(1)
+        return self.right[rows][order[:, : min(num, 1 + int(wrong.sum(1).min()))]]
+
+
+def hard_candidates(
+    scores: ScoreMatrix, split: PackedSplit, direction: Direction, size: int, block: int = 256
+) -> HardCandidates:
+    """The right candidate of each row and the `size` wrong ones that the retriever scores highest, block by block.
+
+    Args:
+        scores: the scores of the split that is learned from, with what is relevant.
+        split: that split.
+        direction: "t2v" or "v2t".
+        size: p; capped by the row that has the fewest wrong candidates.
+        block: rows scored at a time.
+
+    Raises:
+        ValueError: a row has no wrong candidate, or a score is NaN.
+    """
+    owner = torch.from_numpy(split.query_to_video).to(scores.encoded.text.device)
+    parts = []
+    for rows in scores.blocks(direction, block):
+        positives = scores.positives(direction, rows)
+        values = scores.rows(direction, rows)
+        if bool(values.isnan().any()):
+            row = rows.start + int(values.isnan().any(1).int().argmax())
+            what = "query" if direction == "t2v" else "video"
+            raise InputError(f"scores are NaN for {what} {row} of {split.name}: a {what} without valid features?")
+        size = min(size, int((~positives).sum(1).min()))
+        if size < 1:
+            raise InputError(
+                f"{split.name}: a row of direction {direction!r} has no wrong candidate to learn from. More videos are "
+                "needed."
+            )
+        parts.append(values.masked_fill(positives, -torch.inf).topk(size, dim=1).indices)
+    hardest = torch.cat([part[:, :size] for part in parts])
+    queries = torch.arange(len(owner), device=owner.device)
+    asks, right = (queries, owner) if direction == "t2v" else (owner, queries)
+    columns = torch.cat([right[:, None], hardest if direction == "t2v" else hardest[owner]], 1)
+    return HardCandidates(asks.clone(), columns.clone())  # what was made in inference mode cannot be trained on
+
+
+class Pairing:
+    """Pooled queries and candidates of training rows: pooled once where they take at most 1 GiB, else in each step.
+
+    The text-frame attention has no parameters and the embeddings are frozen: what it gives never changes.
+
+    Args:
+        reranker: whose direction and pooling are meant.
+        inputs: embeddings of the split.
+        candidates: of each row.
+    """
+
+    def __init__(
+        self, reranker: CandidateReranker, inputs: RerankerInputs, candidates: HardCandidates | BatchCandidates
+    ) -> None:
+        self.view, self.pool, self.inputs, self.candidates = reranker.view, reranker.pool, inputs, candidates
+        self._asks = candidates.asks.to(inputs.text.device)
+        self._pooled: Float[Tensor, "q c d"] | None = None
+        columns, text = candidates.columns, inputs.text
+        if columns is not None and columns.numel() * text.shape[-1] * text.element_size() <= CACHE:
+            parts = [self._gather(rows, columns[rows]) for rows in torch.arange(len(columns)).split(128)]
+            self._pooled = torch.cat([pairs.candidates if self._by_text else pairs.queries for pairs in parts])
+
+    @property
+    def _by_text(self) -> bool:
+        return self.view.name == "t2v"
+
+    def _gather(self, rows: Tensor, columns: Tensor) -> Pairs:
+        return self.view.gather(self.pool, self.inputs, self._asks[rows], columns)
+
+    def pairs(self, rows: Int[Tensor, " r"], places: Int[Tensor, "r n"]) -> Pairs:
+        """Queries and candidates of some rows.
+
+        Args:
+            rows: r of the rows, on the device.
+            places: as `candidates.draw` returned them for these rows.
+        """
+        columns, device = self.candidates.columns, self.inputs.text.device
+        columns = sent(places, device) if columns is None else columns[rows].gather(1, places).to(device)
+        if self._pooled is None:
+            return self._gather(rows, columns)
+        pooled = self._pooled[rows[:, None], places]
+        if self._by_text:
+            return Pairs(self.inputs.text[self._asks[rows]][:, None], pooled)
+        return Pairs(pooled, self.inputs.text[columns])
+
+
+@torch.no_grad()
+def counts_by_weight(
+    matrix: ScoreMatrix,
+    direction: Direction,
+    reranker: CandidateReranker,
+    inputs: RerankerInputs,
+    weights: Sequence[float],
+    *,
+    seed: int = 0,
+    block: int = 256,
+) -> list[RankCounts]:
+    """Ranks of every row that has something right, once for each weight; candidates are denoised once.
+
+    Args:
+        matrix: scores of the first stage.
+        direction: "t2v" or "v2t".
+        reranker: the re-ranker of that direction.
+        inputs: embeddings that it reads.
+        weights: the weights of the generated probability.
+        seed: the seed of the noise, the same for every row.
+        block: rows at a time.
+    """
+    counts: list[list[RankCounts]] = [[] for _ in weights]
+    for rows in matrix.blocks(direction, block):
+        scores = matrix.rows(direction, rows)
+        columns = best_columns(scores, min(reranker.config.candidates, scores.shape[1]))
+        likely = reranker.probabilities(inputs, rows, columns, seed=seed)
+        best = scores.gather(1, columns)
+        for count, weight in zip(counts, weights, strict=True):
+            reranked = merge_top_k(scores, columns, reranker.combined(best, likely, weight))
+            count.append(count_rows(matrix, direction, rows, reranked))
+    return [RankCounts.cat(part) for part in counts]

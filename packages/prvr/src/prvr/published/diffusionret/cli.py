@@ -1,0 +1,125 @@
+"""The commands of re-rankers: their training, their presets, and their runs as systems."""
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import prvr
+from prvr.cli.console import CommandError, is_quiet, show_next, stdout
+from prvr.cli.folders import chosen_data, device_of, fresh_folder, latest_run, open_corpus_of, threads
+from prvr.cli.train import TrainOptions, print_config
+
+if TYPE_CHECKING:
+    from prvr.published.diffusionret.training import RerankerResult
+
+_DATA = ("data.", "train.protocol", "train.holdout_fraction")
+"""Keys that say which data the retriever was trained on, and not how the re-ranker is trained."""
+
+
+def train(args: TrainOptions, keys: Mapping[str, Any]) -> bool:
+    """Trains re-rankers, where the options of `prvr train` name a retriever or a configuration of re-rankers.
+
+    Returns:
+        Whether they do.
+    """
+    source = _source(args)
+    if args.retriever is None and source is None:
+        return False
+    with ExitStack() as stack:
+        result = _train(args, source, keys, stack)
+    if result is not None and os.environ.get("RANK", "0") == "0":
+        _show(result)
+    return True
+
+
+def _source(args: TrainOptions) -> Path | str | None:
+    """The configuration of a re-ranker: a preset, a file, or that of the run that is resumed; None if none is named."""
+    from prvr.config import read_values
+
+    if args.preset in prvr.preset_names("rerankers"):
+        if args.config is not None:
+            raise CommandError("--preset and --config exclude each other: both configure the re-ranker.")
+        return args.preset
+    file = None if args.config is None else Path(args.config)
+    if file is None and args.resume and args.output is not None:
+        file = Path(args.output) / "config.yaml"
+    if file is None or args.retriever is not None:
+        return file
+    return file if file.is_file() and "reranker" in read_values(file)[1] else None
+
+
+def _train(
+    args: TrainOptions, name: Path | str | None, keys: Mapping[str, Any], stack: ExitStack
+) -> "RerankerResult | None":
+    """Trains re-rankers; with `--print-config` it prints the configuration and returns None.
+
+    Args:
+        args: the options of the command.
+        name: the preset or the file of the re-ranker; None = the defaults.
+        keys: the keys of the command line.
+        stack: what is opened here is closed with it.
+
+    Raises:
+        CommandError: no retriever is named, or a key of the retriever's own training is set.
+    """
+    from prvr.config import config_leaves, read_values
+    from prvr.config.load import set_key
+    from prvr.models import load_pretrained
+    from prvr.models.pretrained import model_files, shipped_model
+    from prvr.published.diffusionret.run_config import RerankerRunConfig, reranker_run_config
+    from prvr.published.diffusionret.training import train_reranker
+    from prvr.training import no_progress, open_splits, terminal_bar
+
+    output = latest_run(Path("runs") / "reranker") if args.resume and args.output is None else args.output
+    source, values = read_values(name) if name is not None else ("the command line", dict[str, Any]())
+    folder = args.retriever or values.get("retriever")
+    if not isinstance(folder, str):
+        raise CommandError(f"{source}: no retriever. Name the run of a trained retriever with --retriever RUN.")
+    folder = shipped_model(folder) or Path(folder).expanduser().resolve()
+    weights, file = model_files(folder)
+    retriever = load_pretrained(weights)
+    preset = None if args.preset == name else args.preset
+    about_data = {key: value for key, value in keys.items() if key.startswith(_DATA)}
+    data = replace(chosen_data(preset, file, weights, about_data), model=retriever.config)
+    for key, value in keys.items():
+        if key not in about_data:
+            if key in config_leaves(prvr.Config) and key not in config_leaves(RerankerRunConfig):
+                raise CommandError(f"--{key} is a key of the retriever, which is already trained.")
+            set_key(values, key, value, f"--{key}")
+    values["retriever"] = str(folder)
+    config = reranker_run_config(values, width=retriever.config.width, source=source)
+    if args.print_config:
+        return print_config(config)
+    stack.enter_context(threads(args.threads))
+    open_corpus_of(data)
+    return train_reranker(
+        config,
+        retriever,
+        stack.enter_context(closing(open_splits(data))),
+        output=output or stack.enter_context(fresh_folder(Path("runs") / config.name)),
+        resume=args.resume,
+        device=device_of(args.device),
+        progress=no_progress if is_quiet() else terminal_bar,
+        trackers=args.trackers,
+    )
+
+
+def _show(result: "RerankerResult") -> None:
+    """Prints the retriever with and without the re-rankers, and where the results are."""
+    from prvr.evaluation.tables import systems_table
+
+    console = stdout()
+    console.print()
+    console.print(systems_table({"retriever": result.retriever, "re-ranked": result.reranked}))
+    for direction, best in result.best.items():
+        print(
+            f"{direction}: epoch {best.epoch} (from 0) and weight {best.weight:g} were selected, Rsum {best.rsum:.1f}"
+        )
+    print(
+        f"\n{result.output / 'best'}: the re-rankers\n"
+        f"{result.output / 'evaluation.json'}: re-ranked; evaluation_retriever.json: the retriever alone"
+    )
+    show_next("prvr", "evaluate", result.output)

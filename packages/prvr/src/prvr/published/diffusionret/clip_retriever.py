@@ -1,0 +1,171 @@
+"""The token retriever over a CLIP: started from its weights, or trained end to end on pictures and token numbers."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from prvr.errors import InputError
+from prvr.models.pretrained import read_model_config
+from prvr.models.rows import Rows
+from prvr.published.diffusionret.model_config import TokenModelConfig
+from prvr.published.diffusionret.token_retriever import TokenRetriever, TokenRetrieverBase
+
+
+class ClipRetriever(TokenRetrieverBase):
+    """A token retriever with a CLIP of transformers, trained together (DiffusionRet as published).
+
+    Frames are pictures, `(v, l, 3 s s)`, and words token numbers, `(q, w, 1)`, with those that begin and end a text:
+    what the encoder `pixels:CLIP` gives. `prvr.models.build_retriever` makes one from the name of a CLIP.
+
+    Args:
+        config: its `clip` holds the configuration of the CLIP, whose weights are random until they are loaded.
+
+    Attributes:
+        backbone: the `CLIPModel`, trained at `optim.backbone_lr`.
+
+    Raises:
+        InputError: no CLIP has this configuration, or it is of other sizes than the retriever.
+        prvr.MissingExtraError: transformers is not installed.
+    """
+
+    def build_inputs(self, config: TokenModelConfig) -> None:
+        """Sets the CLIP."""
+        from prvr.encoders.hub import import_transformers
+
+        library, values = import_transformers(), cast(Any, config.clip)
+        try:
+            self.backbone = library.CLIPModel(library.CLIPConfig.from_dict(dict(values)))
+        except Exception as error:  # wrong values make the library raise whatever its code meets
+            raise InputError(
+                f"model.clip: not the configuration of a CLIP ({type(error).__name__}: {error}). Expected the content "
+                "of its config.json; prvr.models.build_retriever takes its name"
+            ) from error
+        clip = self.backbone.config
+        self._side = int(clip.vision_config.image_size)
+        self._end = int(clip.text_config.eos_token_id)
+        width = int(clip.projection_dim)
+        most = int(clip.text_config.max_position_embeddings)
+        expected = {"hidden": width, "video_dim": 3 * self._side**2, "max_words": min(config.max_words, most)}
+        values = {key: getattr(config, key) for key in expected}
+        wrong = [f"{key}={expected[key]}, got {value}" for key, value in values.items() if value != expected[key]]
+        if wrong:
+            raise InputError(
+                f"this CLIP reads pictures of {self._side} x {self._side} pixels and at most {most} tokens, and "
+                f"projects both to {width}: expected model.{', model.'.join(wrong)}"
+            )
+
+    def embed_words(self, words: Float[Tensor, "q w 1"], word_mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q w d"]:
+        """The hidden state of every token, projected by the CLIP.
+
+        Raises:
+            InputError: a number that is no token of this CLIP; on the CPU.
+        """
+        tokens = words[..., 0].masked_fill(~word_mask, self._end).long()
+        vocabulary = self.backbone.config.text_config.vocab_size
+        if tokens.device.type == "cpu" and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocabulary:
+            raise InputError(
+                f"token numbers from {tokens.min()} to {tokens.max()}: this CLIP has 0 to {vocabulary - 1}. Encode the "
+                "captions with its own tokenizer: --text pixels:CLIP"
+            )
+        hidden = self.backbone.text_model(input_ids=tokens, attention_mask=word_mask.long()).last_hidden_state
+        return self.backbone.text_projection(hidden).masked_fill(~word_mask[..., None], 0)
+
+    def embed_frames(
+        self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"], valid: int | None = None
+    ) -> Float[Tensor, "v l d"]:
+        """The embedding of every picture; padded ones are not computed."""
+        rows = Rows.of(frame_mask, valid)
+        pictures = rows.pack(frames)[0].unflatten(-1, (3, self._side, self._side))
+        embedded = self.backbone.visual_projection(self.backbone.vision_model(pixel_values=pictures).pooler_output)
+        return rows.pad(embedded[None])
+
+
+_LAYER = {
+    "norm1.": ["layer_norm1."],
+    "self_attn.in_proj_": [f"self_attn.{part}_proj." for part in "qkv"],
+    "self_attn.out_proj.": ["self_attn.out_proj."],
+    "norm2.": ["layer_norm2."],
+    "linear1.": ["mlp.fc1."],
+    "linear2.": ["mlp.fc2."],
+}
+"""Our names of a layer's maps, and those of `transformers` that are stacked to give each; weights and biases alike."""
+
+
+@torch.no_grad()
+def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -> None:
+    """Copies the first text layers, the first text positions and the text projection of a CLIP into a retriever.
+
+    The projection is copied where the retriever has one for words; frames are expected as the CLIP projects them.
+
+    Args:
+        retriever: changed in place.
+        clip: the tensors of a `CLIPModel` of transformers, by their names.
+
+    Raises:
+        ValueError: a tensor is missing or has another shape: a CLIP of another width, with fewer layers or positions.
+    """
+    config, own = retriever.config, dict(retriever.named_parameters())
+    sources = {"temporal.positions": ["text_model.embeddings.position_embedding.weight"]}
+    for number, (ours, theirs), kind in product(range(config.depth), _LAYER.items(), ("weight", "bias")):
+        parts = [f"text_model.encoder.layers.{number}.{name}{kind}" for name in theirs]
+        sources[f"temporal.layers.{number}.{ours}{kind}"] = parts
+    if "project_words.weight" in own:
+        sources["project_words.weight"] = ["text_projection.weight"]
+    if missing := [part for parts in sources.values() for part in parts if part not in clip]:
+        raise InputError(
+            f"the CLIP has no tensor {missing[0]!r}: expected a CLIPModel of transformers with at least as many text "
+            "layers as the temporal transformer (model.depth)"
+        )
+    tensors = {name: torch.cat([clip[part] for part in parts]) for name, parts in sources.items()}
+    tensors["temporal.positions"] = tensors["temporal.positions"][: config.max_frames]
+    shapes = {name: (tuple(tensor.shape), tuple(own[name].shape)) for name, tensor in tensors.items()}
+    if wrong := {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}:
+        name, (shape, expected) = next(iter(wrong.items()))
+        raise InputError(
+            f"the CLIP gives {name} the shape {shape}, this retriever expects {expected}: choose one whose text "
+            f"encoder has the width {config.hidden} and at least {config.max_frames} positions"
+        )
+    for name, tensor in tensors.items():
+        own[name].copy_(tensor)
+
+
+class FirstStages:
+    """What `model.kind: tokens` makes: a `TokenRetriever`, or with `clip` a `ClipRetriever`."""
+
+    def __call__(self, config: TokenModelConfig) -> TokenRetrieverBase:
+        """A new retriever, with the weights of the CLIP that it names or starts from.
+
+        Raises:
+            prvr.data.DataError: that CLIP cannot be loaded.
+            ValueError: it does not fit.
+        """
+        name = config.init_from if config.clip is None else config.clip
+        if not isinstance(name, str):
+            return TokenRetriever(config) if config.clip is None else ClipRetriever(config)
+        from prvr.encoders.hub import load_model
+
+        clip: Any = load_model(name, "cpu")
+        retriever: TokenRetrieverBase
+        if config.clip is None:
+            retriever = TokenRetriever(config)
+        elif clip.config.model_type == "clip":
+            retriever = ClipRetriever(replace(config, clip=clip.config.to_diff_dict()))
+            retriever.backbone.load_state_dict(clip.state_dict())
+        else:
+            raise InputError(f"model.clip={name!r}: a model of type {clip.config.model_type!r}, expected a CLIP")
+        start_from_clip(retriever, clip.state_dict())
+        return retriever
+
+    def from_pretrained(self, folder: Path | str) -> TokenRetrieverBase:
+        """A retriever from a folder of `save_pretrained`."""
+        with_clip = read_model_config(Path(folder)).get("clip") is not None
+        return (ClipRetriever if with_clip else TokenRetriever).from_pretrained(folder)
+
+
+TOKENS = FirstStages()

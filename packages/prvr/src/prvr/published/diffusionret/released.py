@@ -1,0 +1,180 @@
+"""The parts of the released DiffusionRet denoiser that differ from its paper, and the names of its weights."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from prvr.published.diffusionret.candidate_reranker import CandidateReranker
+from prvr.published.diffusionret.network import CandidateDenoiser
+from prvr.published.diffusionret.reranker_config import RerankerCompat, RerankerConfig
+from prvr.published.loading import CheckpointError, fill
+from prvr.scoring import token_alignment
+from prvr.types import Direction
+
+_NAMES = {
+    "query": "q_proj",
+    "key": "k_proj",
+    "value": "v_proj",
+    "merge": "proj",
+    "time_in": "embed_timestep.time_embed.0",
+    "time_out": "embed_timestep.time_embed.2",
+    "decoder_in": "decoder.0",
+    "decoder_out": "decoder.2",
+}
+"""Our parts of a denoiser, and theirs."""
+
+
+def released_token_alignment(
+    words: Float[Tensor, "q w d"],
+    word_mask: Bool[Tensor, "q w"],
+    frames: Float[Tensor, "v f d"],
+    frame_mask: Bool[Tensor, "v f"],
+    word_weights: Float[Tensor, "q w"],
+    frame_weights: Float[Tensor, "v f"],
+) -> Float[Tensor, "q v"]:
+    """`prvr.scoring.token_alignment` with padding as zero vectors, which take part in the maxima with a cosine of 0."""
+    return token_alignment(
+        words.masked_fill(~word_mask[..., None], 0),
+        torch.ones_like(word_mask),
+        frames.masked_fill(~frame_mask[..., None], 0),
+        torch.ones_like(frame_mask),
+        word_weights.masked_fill(~word_mask, 0),
+        frame_weights.masked_fill(~frame_mask, 0),
+    )
+
+
+class ReleasedTextFrameAttention(nn.Module):
+    """Eq. 4 with the mask after the softmax: the weight of padded frames is lost."""
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def weights(
+        self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
+    ) -> Float[Tensor, "b m f"]:
+        """Weights of the frames for each text; they add up to less than one if frames are padded."""
+        return (text @ frames.mT / self.temperature).softmax(-1).masked_fill(~frame_mask[:, None], 0)
+
+    def forward(
+        self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
+    ) -> Float[Tensor, "b m d"]:
+        """The weighted frames for each text; `frame_mask` is True at valid frames."""
+        return self.weights(text, frames, frame_mask) @ frames
+
+
+def released_denoiser(width: int, steps: int) -> CandidateDenoiser:
+    """A denoiser with a map after the attention, and the attention weights added to the output: neither is in eq. 6."""
+    merge = nn.Linear(width, width)
+    return CandidateDenoiser(width, steps, merge=merge, finish=torch.add)
+
+
+class ReleasedScores:
+    """x_0 is 1 for relevant candidates and `negative` for others; its prediction is the decoder's output unchanged.
+
+    Args:
+        config: `negative` is x_0 of irrelevant candidates; `score_temperature` is a factor of a generated x_0 before
+            the softmax that is added to the score.
+    """
+
+    def __init__(self, config: RerankerConfig) -> None:
+        self.negative, self.temperature = float(config.negative), config.score_temperature
+
+    def clean(self, scores: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+        """The prediction of x_0: the output of the decoder itself."""
+        return scores
+
+    def target(self, positives: Bool[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+        """x_0: 1 for relevant candidates, `negative` for others."""
+        right = torch.ones((), dtype=torch.get_default_dtype(), device=positives.device)
+        return torch.where(positives, right, self.negative)
+
+    def probability(self, sample: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+        """The softmax that is added to the score."""
+        return (self.temperature * sample).softmax(-1)
+
+
+def released_reranker_config(config: Mapping[str, Any], direction: Direction, width: int) -> RerankerConfig:
+    """The configuration of a released denoiser.
+
+    Args:
+        config: the authors' options by their names: `diffusion_steps` and, where they are not the published ones,
+            `noise_schedule`, `temp`, `d_temp`, `neg`, and `t2v_num`, `t2v_alpha`, `t2v_temp` or the same of v2t.
+        direction: "t2v" or "v2t".
+        width: the width of the embeddings.
+
+    Raises:
+        CheckpointError: no number of steps, or another width.
+    """
+    if "diffusion_steps" not in config:
+        raise CheckpointError(
+            "the configuration lacks 'diffusion_steps', the number of trained steps; it has: "
+            f"{', '.join(sorted(config)) or 'nothing'}"
+        )
+    if config.get("width", width) != width:
+        raise CheckpointError(f"the configuration has width={config['width']}, the weights have {width}")
+    return RerankerConfig(
+        width=width,
+        steps=config["diffusion_steps"],
+        spacing="linspace",
+        schedule=config.get("noise_schedule", "cosine"),
+        attention_temperature=config.get("temp", 1.0),
+        loss_temperature=config.get("d_temp", 100.0),
+        negative=-1 if config.get("neg", 0) else 0,
+        candidates=config.get(f"{direction}_num", 32),
+        weight=config.get(f"{direction}_alpha", 1.0),
+        score_temperature=config.get(f"{direction}_temp", 1.0),
+        compat=RerankerCompat(pooling="released", decoder="released", output="released"),
+    )
+
+
+def load_released_reranker(
+    state_dict: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    direction: Direction = "t2v",
+    trained_on: str | None = None,
+) -> CandidateReranker:
+    """A re-ranker from the authors' tensors and options, with the behaviour of the released code.
+
+    Args:
+        state_dict: tensors (or arrays) by the authors' names, with or without a prefix such as `t2v.`; of several
+            denoisers, the one whose prefix names the direction is read.
+        config: see `released_reranker_config`.
+        direction: "t2v" or "v2t".
+        trained_on: the fingerprint of the retriever that it was trained over.
+
+    Returns:
+        In eval mode and in the checkpoint's precision.
+
+    Raises:
+        CheckpointError: no denoiser, several, or a tensor missing, unknown or of another shape; or an option is
+            missing.
+    """
+    marker, other = f"{_NAMES['query']}.weight", "v2t" if direction == "t2v" else "t2v"
+    prefixes = [key.removesuffix(marker) for key in state_dict if key.endswith(marker)]
+    matches = [prefix for prefix in prefixes if other not in prefix]
+    if len(matches) > 1:
+        matches = [prefix for prefix in matches if direction in prefix]
+    if len(matches) != 1:
+        names = ", ".join(repr(prefix + marker) for prefix in prefixes) or "none"
+        raise CheckpointError(
+            f"the weights of the {direction} denoiser: expected one tensor named {marker!r} (after a prefix that "
+            f"names {direction!r}, if there are several), found {names}"
+        )
+    own = {
+        key.removeprefix(matches[0]): torch.as_tensor(value)
+        for key, value in state_dict.items()
+        if key.startswith(matches[0]) and not key.endswith(".pe")  # a constant table
+    }
+    options = released_reranker_config(config, direction, own[marker].shape[-1])
+    reranker = CandidateReranker(replace(options, trained_on=trained_on), direction).to(own[marker].dtype).eval()
+    slots = {
+        f"{_NAMES[part]}.{kind}": tensor
+        for (part, kind), tensor in ((name.split("."), t) for name, t in reranker.denoiser.state_dict().items())
+    }
+    fill(slots, own, "one of the DiffusionRet denoiser")
+    return reranker

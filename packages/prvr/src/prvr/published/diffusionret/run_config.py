@@ -1,0 +1,145 @@
+"""The configuration of a run that trains re-rankers."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic.dataclasses import dataclass
+
+from prvr.config import OptimConfig, TrainerConfig, config_to_dict, preset_names, read_values, read_yaml_file, validated
+from prvr.config.strict import LARGE, MANY, STRICT
+from prvr.errors import InputError
+from prvr.published.diffusionret.reranker_config import RerankerConfig
+from prvr.stages import Direction
+
+
+@dataclass(frozen=True, config=STRICT)
+class CandidatesConfig:
+    """The candidates of a row of a training step: the right one and hard wrong ones."""
+
+    num: int = Field(default=32, ge=2, le=MANY)
+    """Candidates of a row, the right one among them."""
+    pool: Annotated[int, Field(ge=1, le=MANY)] | Literal["batch"] = 64
+    """The wrong ones are drawn in each step from this many that the retriever scores highest; capped by what the
+    split has. batch: they are the right ones of the other rows of the step, whatever their scores, as in DiffusionRet's
+    released code."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class RerankerTrainConfig(TrainerConfig):
+    """The training of re-rankers: how long, how much at a time, and where it starts.
+
+    With `precision="bf16"` candidates are pooled under autocast; a `CandidateReranker` computes in float32 in any case.
+    """
+
+    epochs: int = Field(default=20, ge=1, le=LARGE)
+    patience: int = Field(default=5, ge=1, le=LARGE)
+    """Stop after more than this many epochs in a row in which no direction got better on the split that selects."""
+    batch_size: int = Field(default=128, ge=1, le=MANY)
+    """Queries per step, of all processes together, each with its candidates, in each direction."""
+    start: Literal["identity", "random", "normal"] = "identity"
+    """identity: W_q, W_k and W_v start as the identity, so that the attention starts as the retriever's own product of
+    query and candidate; random: as torch initialises linear maps; normal: all maps N(0, 0.02) with biases of 0, as in
+    DiffusionRet's released code."""
+    weights: tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = Field(
+        default=(0.01, 0.03, 0.1, 0.3, 1.0), max_length=1000
+    )
+    """The split that selects chooses the weight of the probability from these; empty = `reranker.weight` stays."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class RerankerRunConfig:
+    """A run that trains re-rankers over a frozen retriever: `prvr train --retriever RUN`."""
+
+    reranker: RerankerConfig
+    retriever: str | None = None
+    """Folder of the frozen retriever's run."""
+    name: str = "reranker"
+    strategy: Literal["hybrid", "generative", "discriminative"] = "hybrid"
+    """hybrid: the retriever's discriminative score plus the generated probability, as in the paper; generative: the
+    generator alone orders the candidates, which the retriever chooses (docs/pipelines.md: what of table 3d this is);
+    discriminative: no diffusion, the same network learns p(candidate | query) by cross-entropy in one step and its
+    probability is added: the control."""
+    directions: tuple[Direction, ...] = Field(default=("t2v", "v2t"), min_length=1)
+    candidates: CandidatesConfig = CandidatesConfig()
+    train: RerankerTrainConfig = RerankerTrainConfig()
+    optim: OptimConfig = OptimConfig(lr=1e-3, weight_decay=0.0, warmup=0.05)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "RerankerRunConfig":
+        if len(set(self.directions)) != len(self.directions):
+            raise InputError(f"directions={self.directions}: each once")
+        if self.optim.decay == "released":
+            raise InputError("optim.decay='released' goes by names of released retrievers: use 'matrices'")
+        return self
+
+    @property
+    def network(self) -> RerankerConfig:
+        """The re-ranker's configuration under this strategy."""
+        if self.strategy == "discriminative":
+            return replace(self.reranker, process="one_step", sampling_steps=None)
+        return replace(self.reranker, combine="alone") if self.strategy == "generative" else self.reranker
+
+
+def reranker_run_config(
+    values: Mapping[str, Any] | None = None, *, width: int | None = None, source: str = "configuration of a re-ranker"
+) -> RerankerRunConfig:
+    """A validated configuration from nested dictionaries.
+
+    Args:
+        values: keys that differ from the defaults.
+        width: the width of the retriever's embeddings, where `reranker.width` is not given; None = it must be.
+        source: for messages.
+
+    Raises:
+        prvr.ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
+
+    Examples:
+        >>> reranker_run_config({"reranker": {"steps": 10}}, width=64).network.steps
+        10
+    """
+    values = dict(values or {})
+    reranker = values.get("reranker", {})
+    if isinstance(reranker, Mapping) and width is not None:
+        values["reranker"] = {"width": width, **reranker}
+    return validated(RerankerRunConfig, {"reranker": reranker, **values}, source)
+
+
+def read_reranker_config(name_or_path: Path | str, width: int | None = None) -> RerankerRunConfig:
+    """The configuration of a run, a preset, or one of your own.
+
+    Args:
+        name_or_path: the path of a file, which may name a `base`, or one of `prvr.preset_names("rerankers")`.
+        width: the width of the retriever's embeddings, for a file without `reranker.width`.
+
+    Raises:
+        prvr.ConfigError: no such file or preset, not YAML, a bad key or value, or no width.
+
+    Examples:
+        >>> read_reranker_config("diffusionret-stage2-released", width=512).reranker.loss_temperature
+        100.0
+    """
+    source, values = read_values(name_or_path)
+    return reranker_run_config(values, width=width, source=source)
+
+
+def resolved_preset(name: str) -> dict[str, Any] | None:
+    """Every key of a preset of re-rankers but the width, which its retriever has; None for another preset."""
+    if name not in preset_names("rerankers"):
+        return None
+    values = config_to_dict(read_reranker_config(name, width=1))
+    del values["reranker"]["width"]
+    return values
+
+
+def retriever_of_run(folder: Path) -> tuple[str, dict[str, Any]] | None:
+    """The run of the retriever under the re-rankers of a run, and the stage that they are; None for another folder."""
+    file = folder / "config.yaml"
+    if not file.is_file() or "reranker" not in read_yaml_file(file):
+        return None
+    base = read_reranker_config(file).retriever
+    if base is None:
+        raise InputError(f"{file}: the key retriever is missing: name the retriever of this run")
+    return base, {"kind": "diffusion", "run": folder.resolve()}

@@ -1,0 +1,251 @@
+"""The retriever that keeps words and frames, and compares each with each (DiffusionRet, first stage)."""
+
+from abc import abstractmethod
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from prvr.errors import InputError
+from prvr.models.layers import TokenWeights, expect_fits
+from prvr.models.own_retriever import OwnRetriever
+from prvr.published.diffusionret.model_config import TOKEN_COMPAT, TokenModelConfig
+from prvr.scoring import at_least_float32
+from prvr.types import Batch, RetrieverOutput, Scores, TextEmbedding, VideoEmbedding
+
+
+def quick_gelu(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """x sigmoid(1.702 x), the activation of CLIP."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+class TemporalTransformer(nn.Module):
+    """Frames with positions through pre-norm layers shaped as CLIP's text layers, added to the frames themselves.
+
+    Positions and what each layer adds start at zero: a new one doubles its frames, so that cosines are those of the
+    features until training, or `prvr.published.diffusionret.clip_retriever.start_from_clip`, changes it.
+
+    Args:
+        width: d.
+        heads: number of heads of the attention.
+        layers: how many.
+        length: the length of the position table.
+        dropout: inside the layers.
+        eps: what their norms add to the variance.
+
+    Examples:
+        >>> frames, mask = torch.randn(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
+        >>> temporal = TemporalTransformer(width=8, heads=2, layers=1, length=6, dropout=0.0)
+        >>> torch.equal(temporal(frames, mask), 2 * frames)
+        True
+    """
+
+    def __init__(self, width: int, heads: int, layers: int, length: int, dropout: float, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.zeros(length, width))
+        self.layers = nn.ModuleList(_layer(width, heads, dropout, eps) for _ in range(layers))
+
+    def forward(self, frames: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
+        """Frames after attending to each other; padded rows become 0, whatever they hold.
+
+        Args:
+            frames: `(v, l, d)` frame features, at most as many as there are positions.
+            mask: `(v, l)` True = valid.
+        """
+        frames = frames.masked_fill(~mask[..., None], 0)
+        x = frames + self.positions[: frames.shape[1]]
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=~mask)
+        return (frames + x).masked_fill(~mask[..., None], 0)
+
+
+def _layer(width: int, heads: int, dropout: float, eps: float) -> nn.TransformerEncoderLayer:
+    layer = nn.TransformerEncoderLayer(
+        width, heads, 4 * width, dropout, quick_gelu, layer_norm_eps=eps, batch_first=True, norm_first=True
+    )
+    for last in (layer.self_attn.out_proj, layer.linear2):
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+    return layer
+
+
+def build_projection(kind: str, width: int, hidden: int) -> nn.Module:
+    """CLIP's projections have no bias. A square one starts as the identity, another keeps lengths on average.
+
+    Args:
+        kind: "linear", or "none" for the identity.
+        width: the width of the features.
+        hidden: width of the result.
+    """
+    if kind == "none":
+        return nn.Identity()
+    linear = nn.Linear(width, hidden, bias=False)
+    if width == hidden:
+        nn.init.eye_(linear.weight)
+    else:
+        nn.init.normal_(linear.weight, std=hidden**-0.5)
+    return linear
+
+
+def weighted_words(
+    words: Float[Tensor, "q w d"], mask: Bool[Tensor, "q w"], weights: Float[Tensor, "q w"]
+) -> Float[Tensor, "q d"]:
+    r"""$\sum_i g_t^i w_i / \lVert w_i \rVert$: times a unit frame it is the weighted mean of the words' cosines.
+
+    Examples:
+        >>> words, mask = torch.tensor([[[2.0, 0.0], [0.0, 3.0]]]), torch.tensor([[True, True]])
+        >>> weighted_words(words, mask, torch.tensor([[0.25, 0.75]])).tolist()
+        [[0.25, 0.75]]
+    """
+    return torch.einsum("qw,qwd->qd", weights.masked_fill(~mask, 0).to(words.dtype), F.normalize(words, dim=-1))
+
+
+def last_word(
+    words: Float[Tensor, "q w d"], mask: Bool[Tensor, "q w"], weights: Float[Tensor, "q w"]
+) -> Float[Tensor, "q d"]:
+    """The last valid word of each query."""
+    places = torch.arange(mask.shape[1], device=mask.device).expand_as(mask).masked_fill(~mask, -1)
+    at = places.amax(1).clamp_min(0)
+    return words.gather(1, at[:, None, None].expand(-1, 1, words.shape[2]))[:, 0]
+
+
+class TokenRetrieverBase(OwnRetriever):
+    """Words and frames in one space, compared token by token (DiffusionRet, eq. 10); subclasses bring them there.
+
+    Second derivatives on a CPU are taken as those of `Retriever`.
+
+    Args:
+        config: the configuration of the retriever.
+
+    Attributes:
+        backbone: the pretrained encoder that is trained along, with a learning rate of its own; None without one.
+    """
+
+    def __init__(self, config: TokenModelConfig) -> None:
+        super().__init__(config)
+        self.build_inputs(config)
+        width, eps = config.hidden, TOKEN_COMPAT["norms"][config.compat.norms].part
+        self.temporal = TemporalTransformer(width, config.heads, config.depth, config.max_frames, config.dropout, eps)
+        self.weigh_words = TokenWeights(width)
+        self.weigh_frames = TokenWeights(width)
+        self._pool = weighted_words if config.sentence == "weighted" else last_word
+        self._align = TOKEN_COMPAT["alignment"][config.compat.alignment].part
+
+    @abstractmethod
+    def build_inputs(self, config: TokenModelConfig) -> None:
+        """Sets the modules that `embed_words` and `embed_frames` use; called once, by the constructor."""
+
+    @abstractmethod
+    def embed_words(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q w d"]:
+        """Words in the space of the frames; padded rows may hold anything."""
+
+    @abstractmethod
+    def embed_frames(
+        self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"], valid: int | None = None
+    ) -> Float[Tensor, "v l d"]:
+        """Frames in the space of the words, before the temporal transformer; padded rows may hold anything."""
+
+    def encode_text(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
+        """Words in the space of the frames, and the weight of each.
+
+        Args:
+            words: `(q, w, e)` word features, at most `config.max_words` of them.
+            word_mask: `(q, w)` True = valid, at least one in each row.
+
+        Raises:
+            ValueError: too many words, or a width other than `config.query_dim`.
+        """
+        expect_fits("words", words, self.config)
+        embedded = self.embed_words(words, word_mask)
+        weights = self.weigh_words(embedded, word_mask)
+        return TextEmbedding(self._pool(embedded, word_mask, weights), embedded, word_mask, weights)
+
+    def encode_video(
+        self,
+        clips: Float[Tensor, "v c f"],
+        frames: Float[Tensor, "v l f"],
+        frame_mask: Bool[Tensor, "v l"],
+        valid: int | None = None,
+    ) -> VideoEmbedding:
+        """Frames after the temporal transformer, in which they attend to each other.
+
+        Args:
+            clips: not read.
+            frames: `(v, l, f)`, at most `config.max_frames`.
+            frame_mask: `(v, l)` True = valid, at least one in each row.
+            valid: number of valid entries of the mask, if the host knows it; else the host may wait for a GPU.
+
+        Raises:
+            ValueError: too many frames, or a width other than `config.video_dim`.
+        """
+        expect_fits("frames", frames, self.config)
+        embedded = self.embed_frames(frames, frame_mask, valid)
+        return VideoEmbedding(frames=self.temporal(embedded, frame_mask), frame_mask=frame_mask)
+
+    def score(self, text: TextEmbedding, video: VideoEmbedding, dots: bool = False) -> Scores:
+        """Token-wise alignment of every query with every video, from -1 to 1; `dots` is ignored, there are none.
+
+        How much a frame counts follows from the frame alone: a gallery stores frames and nothing else.
+
+        Raises:
+            ValueError: the videos have no frames, or (on the CPU) a query no valid word or a video no valid frame.
+        """
+        if video.frames is None:
+            raise InputError("the video embedding has no frames: encode it with encode_video")
+        mask = video.frame_mask
+        if mask is None:
+            mask = torch.ones(video.frames.shape[:2], dtype=torch.bool, device=video.frames.device)
+        like = self.temporal.positions.dtype  # a gallery may be kept in half precision
+        weights = self.weigh_frames(video.frames.to(like), mask)
+        total = self._align(
+            text.words, text.mask, video.frames, mask, at_least_float32(text.weights), at_least_float32(weights)
+        )
+        return Scores(total)
+
+    def encode(self, batch: Batch) -> tuple[TextEmbedding, VideoEmbedding, None]:
+        """Queries and videos of a batch; there are no registers."""
+        text = self.encode_text(batch.words, batch.word_mask)
+        return text, self.encode_video(batch.clips, batch.frames, batch.frame_mask, batch.valid_frames), None
+
+    def output(self, text: TextEmbedding, video: VideoEmbedding, registers: None = None) -> RetrieverOutput:
+        """The input of the losses, from encoded queries and videos."""
+        return RetrieverOutput(text.sentence, video, self.score(text, video))
+
+
+class TokenRetriever(TokenRetrieverBase):
+    """Frames through a temporal transformer, words as they are, compared token by token (DiffusionRet, eq. 10).
+
+    Words that have not attended to each other, unlike CLIP's, pass through layers of their own (`word_depth`).
+
+    Examples:
+        >>> import torch
+        >>> retriever = TokenRetriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=6, hidden=8, heads=2,
+        ...     depth=1, max_frames=5, max_words=4)).eval()
+        >>> text = retriever.encode_text(torch.randn(3, 4, 6), torch.ones(3, 4, dtype=torch.bool))
+        >>> video = retriever.encode_video(torch.zeros(2, 1, 8), torch.randn(2, 5, 8),
+        ...     torch.ones(2, 5, dtype=torch.bool))
+        >>> retriever.score(text, video).total.shape
+        torch.Size([3, 2])
+    """
+
+    def build_inputs(self, config: TokenModelConfig) -> None:
+        """Sets the projections, and the layers of words where the configuration has some."""
+        self.project_words = build_projection(config.word_projection, config.query_dim, config.hidden)
+        self.project_frames = build_projection(config.frame_projection, config.video_dim, config.hidden)
+        self.read_words = None
+        if config.word_depth:
+            width, heads = config.hidden, config.heads
+            self.read_words = TemporalTransformer(width, heads, config.word_depth, config.max_words, config.dropout)
+
+    def embed_words(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q w d"]:
+        """Words projected, and through layers of their own where there are any."""
+        projected = self.project_words(words.masked_fill(~word_mask[..., None], 0))
+        return projected if self.read_words is None else self.read_words(projected, word_mask)
+
+    def embed_frames(
+        self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"], valid: int | None = None
+    ) -> Float[Tensor, "v l d"]:
+        """Frames of length `config.feature_length`, projected."""
+        rows = frames.masked_fill(~frame_mask[..., None], 0)
+        return self.project_frames(self.config.feature_length * rows)

@@ -1,0 +1,301 @@
+"""The training of re-rankers over a frozen retriever, in one direction or both."""
+
+import math
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Unpack
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from prvr.data import holdout
+from prvr.data.loader import Shard
+from prvr.data.on_device import sent
+from prvr.data.packed import PackedSplit
+from prvr.evaluation import EvaluationConfig, evaluate
+from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
+from prvr.evaluation.metrics import RetrievalMetrics
+from prvr.evaluation.report import EvaluationReport
+from prvr.models.layers import initialise
+from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
+from prvr.published.diffusionret.candidates import BatchCandidates, Pairing, counts_by_weight, hard_candidates
+from prvr.published.diffusionret.card import reranker_card
+from prvr.published.diffusionret.run_config import RerankerRunConfig
+from prvr.published.diffusionret.stage import DiffusionSettings, DiffusionStage, fingerprint, load_rerankers
+from prvr.stages import Direction, FirstStage, Pipeline, ScoreMatrix
+from prvr.training.checkpoint import Score, derived_seed, replace_folder
+from prvr.training.optimizer import build_optimizer
+from prvr.training.processes import sum_over_processes
+from prvr.training.record import keep_record
+from prvr.training.run_folder import Run, RunOptions, open_run
+from prvr.training.splits import Splits
+from prvr.training.task import Selection
+from prvr.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class BestEpoch:
+    """The selected epoch of one direction.
+
+    Args:
+        epoch: from 0; -1 before the first. With `train.average`, the last of those whose mean is kept.
+        rsum: R@1 + R@5 + R@10 on the split that selects.
+        weight: the weight of the probability, with which that was reached.
+    """
+
+    epoch: int
+    rsum: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class RerankerResult:
+    """The result of training re-rankers.
+
+    Args:
+        output: the run folder.
+        epochs: completed.
+        best: the selected epoch of each direction.
+        history: the lines of `metrics.jsonl`.
+        retriever: the retriever alone, on the reported split.
+        reranked: with the selected re-rankers, as in `evaluation.json`.
+    """
+
+    output: Path
+    epochs: int
+    best: Mapping[Direction, BestEpoch]
+    history: tuple[Mapping[str, Any], ...]
+    retriever: EvaluationReport
+    reranked: EvaluationReport
+
+
+def train_reranker(
+    config: RerankerRunConfig,
+    retriever: FirstStage,
+    splits: Splits,
+    *,
+    output: Path | str,
+    **options: Unpack[RunOptions],
+) -> RerankerResult:
+    """Trains re-rankers on the embeddings of a frozen retriever, keeps the best of each direction, evaluates both.
+
+    The retriever is not changed. Its embeddings of the training and the selecting split are computed once, by each
+    process. The epoch and the weight of the probability are chosen on the split that selects, never on the reported
+    one. Seeds, signals and several processes are as in `prvr.training.train`.
+
+    Args:
+        config: the configuration of the run; `reranker.trained_on` is filled in.
+        retriever: any that has one vector per query and several per video.
+        splits: the splits of the retriever.
+        output: the run folder, new or empty: that of any run, with a re-ranker of each direction in `best/` and
+            evaluation_retriever.json.
+        options: see [RunOptions][prvr.training.RunOptions]; `device` is by default where the retriever is.
+
+    Raises:
+        prvr.training.TrainingError: as `prvr.training.train`.
+        prvr.training.Terminated: SIGTERM arrived, and the run is saved.
+        ValueError: the retriever's embeddings do not fit `config.reranker`, or there are too few videos.
+    """
+    name = fingerprint(retriever) if isinstance(retriever, nn.Module) else None
+    config = replace(config, reranker=replace(config.reranker, trained_on=name))
+    options["device"] = "cpu" if device_of(retriever, options.get("device")).type == "cpu" else None
+    with open_run(config, output, **options) as run:
+        keep_record(run, config.train.precision, None)
+        with run.stop.at_once():  # nothing is trained yet
+            task = RerankerTask(config, run.accelerator, retriever, splits)
+        steps = math.ceil(len(task.query_ids) / config.train.batch_size)
+        networks = nn.ModuleList(task.networks.values())
+        optimizer, scheduler = build_optimizer(config.optim, networks, nn.Module(), max(1, steps * config.train.epochs))
+        trainer = Trainer(config, task, run, optimizer, scheduler, steps)
+        plain, reranked = trainer.train(lambda: task.evaluate(splits.report, run))
+    best: dict[Direction, BestEpoch] = {name: BestEpoch(**trainer.best[name].details) for name in task.networks}
+    return RerankerResult(run.folder.path, trainer.epoch, best, tuple(trainer.history), plain, reranked)
+
+
+class RerankerTask:
+    """Re-rankers of one direction or both, trained on frozen embeddings; a `prvr.training.Task`.
+
+    All draws of a step are made for the whole batch, from the seed, the epoch and the step; each process then takes its
+    shard of the rows. So a run can be resumed anywhere, and does not depend on the number of processes.
+
+    Args:
+        config: the configuration of the run.
+        accelerator: device, precision and processes.
+        retriever: frozen.
+        splits: the splits of the retriever.
+
+    Raises:
+        ValueError: another width than the re-rankers', embeddings that the retriever has not, or too few videos.
+    """
+
+    def __init__(
+        self, config: RerankerRunConfig, accelerator: Accelerator, retriever: FirstStage, splits: Splits
+    ) -> None:
+        self.config, self.accelerator, self.device, self.retriever = config, accelerator, accelerator.device, retriever
+        torch.manual_seed(derived_seed(config.train.seed, "weights"))
+        self.networks: dict[Direction, CandidateReranker] = {}
+        for direction in config.directions:
+            self.networks[direction] = CandidateReranker(config.network, direction).to(self.device)
+            _start(self.networks[direction], config.train.start)
+        train, self.selection_split = learning_splits(splits)
+        self.query_ids = train.query_ids
+        self.pairings = self._pairings(train)
+        encoded = encode_split(retriever, self.selection_split, device=self.device, seed=config.train.seed)
+        self.selection = ScoreMatrix(retriever, encoded, self.selection_split.relevant)
+        self.selection_inputs = reranker_inputs(encoded, config.network)
+        self.draws, self.noise = torch.Generator("cpu"), torch.Generator(self.device)
+        self.shard = Shard(accelerator.process_index, accelerator.num_processes)
+
+    def _pairings(self, train: PackedSplit) -> dict[Direction, Pairing]:
+        """The training rows of each direction with their candidates."""
+        config, seed, device = self.config, self.config.train.seed, self.device
+        encoded = encode_split(self.retriever, train, device=device, seed=seed)
+        inputs, size = reranker_inputs(encoded, config.network), config.candidates.pool
+        pairings: dict[Direction, Pairing] = {}
+        with evaluation_mode(self.retriever, device, seed):
+            scores = ScoreMatrix(self.retriever, encoded, train.relevant)
+            for direction, reranker in self.networks.items():
+                if size == "batch":
+                    candidates = BatchCandidates(direction, torch.from_numpy(train.query_to_video))
+                else:
+                    candidates = hard_candidates(scores, train, direction, size)
+                pairings[direction] = Pairing(reranker, inputs, candidates)
+        return pairings
+
+    def batches(self, epoch: int, first_step: int) -> Iterator[tuple[Tensor, str]]:
+        """Indices of the training queries of each step, of all processes together."""
+        self.draws.manual_seed(derived_seed(self.config.train.seed, epoch, "order"))
+        order = torch.randperm(len(self.query_ids), generator=self.draws)
+        for rows in order.split(self.config.train.batch_size)[first_step:]:
+            yield rows, f"Queries of this batch: {', '.join(self.query_ids[row] for row in rows.tolist())}"
+
+    def backward(self, batch: Tensor, epoch: int, step: int, generator: torch.Generator | None) -> dict[str, Tensor]:
+        """Adds the gradients of the networks of all directions, and returns the loss of each."""
+        seed, size = self.config.train.seed, len(batch)
+        self.draws.manual_seed(derived_seed(seed, epoch, step, "candidates"))
+        self.noise.manual_seed(derived_seed(seed, epoch, step, "noise"))
+        own = self.shard.of(size)
+        rows, losses = sent(batch[own], self.device), dict[str, Tensor]()
+        for direction, reranker in self.networks.items():
+            pairing = self.pairings[direction]
+            places = pairing.candidates.draw(batch, self.config.candidates.num, self.draws)
+            noise, timesteps = self._draw_noise(places.shape, own)
+            if not len(rows):  # a last batch with fewer rows than processes
+                losses[direction] = torch.stack([p.sum() for p in reranker.parameters()]).sum() * 0.0
+                continue
+            with self.accelerator.autocast():
+                pairs = pairing.pairs(rows, places[own])
+                right = torch.arange(places.shape[1], device=self.device).expand(len(rows), -1) == 0
+                loss = reranker.loss_of_pairs(right, pairs, noise, timesteps)
+            losses[direction] = loss * (len(rows) / size)
+        losses["total"] = torch.stack(list(losses.values())).sum()
+        self.accelerator.backward(losses["total"])
+        terms = {name: loss.detach() for name, loss in losses.items()}
+        gradients = [p.grad for network in self.networks.values() for p in network.parameters() if p.grad is not None]
+        sum_over_processes([*terms.values(), *gradients])
+        return terms
+
+    def _draw_noise(self, shape: torch.Size, own: slice) -> tuple[Tensor | None, Tensor | None]:
+        """Noise and timesteps of the own rows of a batch; the control process without diffusion has none."""
+        network = self.config.network
+        if network.process != "diffusion":
+            return None, None
+        timesteps = torch.randint(network.steps, shape[:1], generator=self.noise, device=self.device)
+        return torch.randn(shape, generator=self.noise, device=self.device)[own], timesteps[own]
+
+    def select(self, epoch: int) -> Selection:
+        """Rsum of each direction with the best of the weights, on the split that selects."""
+        best = {direction: self._select(epoch, direction) for direction in self.networks}
+        metrics = {direction: asdict(chosen) for direction, chosen in best.items()}
+        scores = {direction: Score(epoch, chosen.rsum, asdict(chosen)) for direction, chosen in best.items()}
+        return Selection("Rsum", scores, metrics)
+
+    def _select(self, epoch: int, direction: Direction) -> BestEpoch:
+        reranker, train = self.networks[direction].eval(), self.config.train
+        weights = train.weights or (reranker.config.weight,)
+        if reranker.config.combine == "alone":
+            weights = (1.0,)  # no other weight gives another order
+        inputs, options = self.selection_inputs, {"seed": train.seed, "block": train.eval_queries}
+        counts = counts_by_weight(self.selection, direction, reranker, inputs, weights, **options)
+        sums = [RetrievalMetrics.from_ranks(count.cpu().ranks("worst")).rsum for count in counts]
+        best = max(range(len(weights)), key=sums.__getitem__)
+        return BestEpoch(epoch, sums[best], weights[best])
+
+    def save(self, folder: Path, best: Mapping[str, Score], improved: Collection[str]) -> None:
+        """Saves the directions that got better, each with the weight that was chosen for it."""
+        details = {direction: best[direction].details for direction in self.networks}
+        rerankers: dict[Direction, CandidateReranker | Path] = {}
+        for direction, reranker in self.networks.items():
+            rerankers[direction] = folder / direction
+            if direction in improved:
+                config = replace(reranker.config, weight=details[direction]["weight"])
+                rerankers[direction] = weighted = CandidateReranker(config, direction)
+                weighted.load_state_dict(reranker.state_dict())
+        save_rerankers(folder, rerankers, reranker_card(self.config, details, self.selection_split.name))
+
+    def evaluate(self, split: PackedSplit, run: Run) -> tuple[EvaluationReport, EvaluationReport]:
+        """The reported split without and with the best re-rankers; what a finished run has written is read."""
+        alone, seed = run.folder.path / "evaluation_retriever.json", self.config.train.seed
+        if alone.exists() and run.folder.evaluation.exists():
+            return EvaluationReport.from_json(alone), EvaluationReport.from_json(run.folder.evaluation)
+        rerankers = load_rerankers(run.folder.best)
+        config = EvaluationConfig(seed=seed, query_batch=self.config.train.eval_queries)
+        for reranker in rerankers.values():
+            reranker.to(self.device)
+        pipeline = Pipeline(self.retriever, [DiffusionStage(rerankers, DiffusionSettings(seed=seed))])
+        with run.stop.at_once():
+            encoded = encode_split(self.retriever, split, device=self.device, seed=seed)
+            plain = evaluate(self.retriever, split, config, encoded=encoded, device=self.device)
+            reranked = evaluate(pipeline, split, config, encoded=encoded, device=self.device)
+        plain.to_json(alone)
+        run.folder.save_report(reranked)
+        return plain, reranked
+
+
+def save_rerankers(
+    folder: Path, rerankers: Mapping[Direction, CandidateReranker | Path], card: str | None = None
+) -> None:
+    """Replaces `folder` by one with a re-ranker of each direction, whole or not at all.
+
+    Args:
+        folder: usually `best/` of a run.
+        rerankers: by direction; a path is the folder of one that is copied.
+        card: the text of README.md; None = none.
+
+    Raises:
+        prvr.training.TrainingError: it cannot be written.
+    """
+
+    def write(temporary: Path) -> None:
+        if card is not None:
+            (temporary / "README.md").write_text(card, encoding="utf-8", newline="\n")
+        for direction, reranker in rerankers.items():
+            if isinstance(reranker, Path):
+                shutil.copytree(reranker, temporary / direction)
+            else:
+                reranker.save_pretrained(temporary / direction)
+
+    replace_folder(folder, write)
+
+
+def learning_splits(splits: Splits) -> tuple[PackedSplit, PackedSplit]:
+    """The split that re-rankers are trained on and the one that selects; the reported split is neither.
+
+    Where the retriever was selected on the reported split (protocol "paper"), a tenth of the training videos selects.
+    """
+    if splits.selection is splits.report:
+        return holdout(splits.train, 0.1)
+    return splits.train, splits.selection
+
+
+@torch.no_grad()
+def _start(reranker: CandidateReranker, start: str) -> None:
+    """Sets the first weights as `train.start` says; "random" leaves them as they were drawn."""
+    if start == "identity":  # the attention starts as the product of query and candidate as the retriever gives them
+        for linear in (reranker.denoiser.query, reranker.denoiser.key, reranker.denoiser.value):
+            linear.weight.copy_(torch.eye(linear.weight.shape[0]))
+    elif start == "normal":
+        initialise(*(part for part in reranker.modules() if isinstance(part, nn.Linear)))

@@ -1,0 +1,31 @@
+"""DL-DKD (ICCV 2023): two branches of frames.
+
+The inheritance branch learns from a teacher, `train.teacher`. Presets: `dl-dkd-*`.
+"""
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from prvr.config import CLIPS, POOLINGS, STRICT
+from prvr.config.losses import LossSettings, register_loss
+
+CLIPS.register(
+    "frames", "prvr.published.dl_dkd.branches:FrameRows", "A linear map of each frame, encoded a second time (DL-DKD)."
+)
+POOLINGS.register("linear", "prvr.published.dl_dkd.branches:MappedFrames", "A linear map of each frame (DL-DKD).")
+
+
+@register_loss(
+    "frame_distillation",
+    "prvr.published.dl_dkd.distillation:FrameDistillation",
+    "Cosines with frames as a teacher's (DL-DKD).",
+    "frame_rows",
+)
+@dataclass(frozen=True, config=STRICT)
+class FrameDistillationSettings(LossSettings):
+    """Draws cosines of queries with frames, in the clip branch, to those in a joint space, see `train.teacher`."""
+
+    temperature: float = Field(default=0.2, ge=1e-3, le=1e6)
+    """tau of both softmaxes over the frames of a video."""
+    decay: float = Field(default=1.0, gt=0, le=1)
+    """In epoch e, from 0, the weight is multiplied by decay^e."""

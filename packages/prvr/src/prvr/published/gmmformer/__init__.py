@@ -1,0 +1,38 @@
+"""GMMFormer (AAAI 2024) and GMMFormer v2 (arXiv 2405.13824): Gaussian windows, optimal matching, one guide vector.
+
+Its blocks and windows are core: most systems after it have them. Presets: `gmmformer-*`.
+"""
+
+from collections.abc import Iterator
+
+from prvr.config import COMPAT, ModelConfig
+from prvr.config.losses import LossSettings, register_loss
+
+
+def _to_batch(model: ModelConfig) -> Iterator[str]:
+    if model.padded_rows in ("drop", "fixed"):
+        yield (
+            f"padded_rows={model.padded_rows!r} does not go with compat.padding='to_batch', whose windows follow the "
+            "padding: set padded_rows='auto', or compat.padding='masked'"
+        )
+
+
+COMPAT["window"].register(
+    "released",
+    "prvr.published.gmmformer.released_padding:released_windows",
+    "Centres are i/L, keys lie on linspace(0, 1, L), each row is divided by its maximum.",
+)
+COMPAT["padding"].register(
+    "to_batch",
+    "prvr.models.rows:MASKED",
+    "With window='released', the window's scale follows the longest video of the batch (GMMFormer).",
+    needs=("rows",),
+    check=_to_batch,
+)
+register_loss(
+    "matching",
+    "prvr.published.gmmformer.matching:Matching",
+    "Each query has a clip of its own (GMMFormer v2).",
+    "pooled",
+    "clips",
+)(LossSettings)

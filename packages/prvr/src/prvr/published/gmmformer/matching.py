@@ -1,0 +1,80 @@
+"""The optimal matching loss of GMMFormer v2."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from prvr.config import LossSettings
+from prvr.losses.queries import block_cosines, queries_of_videos
+from prvr.losses.term import LossInputs, Term
+
+_NO_QUERY = 2.0  # more than any cosine
+
+
+class _Assignment(torch.autograd.Function):
+    """Which query takes which clip, as zeros and ones: no gradient passes through the choice."""
+
+    @staticmethod
+    def forward(cosines: Tensor, mask: Tensor) -> Tensor:
+        if cosines.device.type == "meta":  # on which shapes alone are computed
+            return torch.zeros_like(cosines)
+        table = cosines.detach().float().masked_fill(~mask[..., None], _NO_QUERY).cpu().numpy()  # waits once
+        matches = np.zeros_like(table)
+        for v, queries in enumerate(table[:, :, 0] < _NO_QUERY):
+            rows, columns = linear_sum_assignment(table[v, queries], maximize=True)
+            matches[v, rows, columns] = float(queries.sum() > 1)
+        return torch.from_numpy(matches).to(cosines)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None]:
+        return None, None
+
+
+def matching_loss(
+    text: Float[Tensor, "q d"],
+    clips: Float[Tensor, "v c d"],
+    query_to_video: Int[Tensor, " q"],
+    most: int | None = None,
+) -> Float[Tensor, ""]:
+    r"""One minus the mean cosine of queries and clips matched one to one (optimal matching loss of GMMFormer v2).
+
+    $1 - \frac1{|M|} \sum_{(q,j) \in M} \cos(q, c_j)$, where M holds, for each video with several queries, the pairs of
+    the assignment with the highest sum (Kuhn 1955); a clip is matched with one query at most.
+
+    Args:
+        text: queries.
+        clips: clips of the videos, c.
+        query_to_video: the video of each query.
+        most: the most queries of any video, see `queries_of_videos`.
+
+    Returns:
+        From 0 to 2; 0 where no video has several queries.
+
+    Examples:
+        >>> text, clips = torch.tensor([[1.0, 0.1], [1.0, 0.0]]), torch.eye(2)[None]
+        >>> round(matching_loss(text, clips, torch.tensor([0, 0])).item(), 3)  # the first takes the second clip
+        0.45
+    """
+    queries, mask = queries_of_videos(query_to_video, len(clips), most)
+    cosines = block_cosines(text[queries], clips)
+    chosen = torch.as_tensor(_Assignment.apply(cosines, mask))
+    pairs = chosen.sum()
+    return ((1 - cosines) * chosen).sum() / pairs.clamp_min(1)
+
+
+class Matching(Term[LossSettings]):
+    """`matching_loss` of queries and clips."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The optimal matching loss."""
+        clips, labels = inputs.output.video.clips, inputs.labels
+        assert clips is not None
+        return matching_loss(inputs.text, clips, labels.query_to_video, labels.most_queries)

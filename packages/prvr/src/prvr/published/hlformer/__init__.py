@@ -1,0 +1,74 @@
+"""HLFormer (ICCV 2025, arXiv 2507.17402): Lorentz attention, mean-guided fusion, and entailment cones.
+
+Presets: `hlformer-*`.
+"""
+
+from collections.abc import Iterator
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from prvr.config import BLOCKS, COMPAT, STRICT, ModelConfig
+from prvr.config.losses import LossSettings, register_loss
+
+
+def _lorentz(model: ModelConfig) -> Iterator[str]:
+    if not any(block.space == "lorentz" for block in model.blocks):
+        return
+    for key in BLOCKS["lorentz"].needs[1:]:
+        if getattr(model, key) != getattr(ModelConfig, key):
+            yield f"{key}={getattr(model, key)!r} needs compat.lorentz='correct': the released blocks lack it"
+    if model.window != "multiply":
+        yield "compat.lorentz='released' needs window='multiply'"
+
+
+def _to_length(model: ModelConfig) -> Iterator[str]:
+    if model.clip_construction == "frames":
+        yield "clip_construction='frames' needs compat.padding='masked' or 'to_batch', got 'to_length'"
+
+
+BLOCKS.register(
+    "lorentz",
+    "prvr.published.hlformer.lorentz_mixer:lorentz_mixer",
+    "Lorentz attention (HLFormer eq. 11-16).",
+    needs=("lorentz_dim", "lorentz_magnitude", "lorentz_activation", "lorentz_curvature", "lorentz_curvature_learned"),
+)
+COMPAT["lorentz"].register(
+    "correct", "prvr.published.hlformer.lorentz_mixer:LorentzMixer", "Points, not coordinates, are mapped."
+)
+COMPAT["entailment"].register(
+    "correct", "prvr.published.hlformer.cones:Entailment", "Masked poolings, bounds in the expression."
+)
+COMPAT["lorentz"].register(
+    "released",
+    "prvr.published.hlformer.released_attention:ReleasedLorentzMixer",
+    "Bias-free linear maps, heads with a sigmoid time, fixed curvature, head 0's time at logmap0 (HLFormer).",
+    check=_lorentz,
+)
+COMPAT["entailment"].register(
+    "released",
+    "prvr.published.hlformer.released_entailment:ReleasedEntailment",
+    "Poolings without a mask, bounds kept by projecting the parameters, numeric clamps of 1e-8 (HLFormer).",
+)
+COMPAT["padding"].register(
+    "to_length",
+    "prvr.published.gmmformer.released_padding:TO_LENGTH",
+    "Frames are zero-padded to `max_frames`; padded rows enter the fusion's mean and the score's maximum (HLFormer).",
+    needs=("rows",),
+    check=_to_length,
+)
+
+
+@register_loss(
+    "entailment",
+    "prvr.published.hlformer.cones:entailment",
+    "The cone of a video holds its queries (HLFormer).",
+    "pooled",
+)
+@dataclass(frozen=True, config=STRICT)
+class EntailmentSettings(LossSettings):
+    """The entailment cone of a video should hold its queries."""
+
+    curvature: float = Field(default=1.0, ge=1e-4, le=1e4)
+    """Initial value of c; learned within a factor of 10 either way."""
+    min_radius: float = Field(default=0.1, ge=1e-6, le=1e3)

@@ -1,0 +1,138 @@
+"""The released Lorentz attention of HLFormer, all blocks of a stack at once (golden numbers, section 2)."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from prvr.config import ModelConfig
+from prvr.models.blocks import RegisterTokens, Window, key_mask, windowed
+from prvr.models.layers import Dropout, StackedLinear
+from prvr.models.rows import Sequences
+from prvr.published.hlformer.lorentz_mixer import StackedProjection, join_registers
+from prvr.scoring import at_least_float32, full_precision
+
+
+def guarded_sqrt(x: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
+    """sqrt(max(x, 1e-9)); below the bound a share of 1e-8 of the gradient still passes."""
+    below = x < 1e-9
+    return (x.clamp_min(1e-9) + 1e-8 * (x - x.detach()) * below).sqrt()
+
+
+def guarded_acosh(x: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
+    """log(z + sqrt(max(z^2 - 1, 1e-9))), z = max(x, 1 + 1e-8)."""
+    z = x.clamp_min(1 + 1e-8)
+    return (z + guarded_sqrt(z * z - 1)).log()
+
+
+def _lorentz(u: Tensor, v: Tensor) -> Tensor:
+    """<u, v>_L over the last axis, kept."""
+    product = u * v
+    return product[..., 1:].sum(-1, keepdim=True) - product[..., :1]
+
+
+class ReleasedLorentzMixer(nn.Module):
+    """K Lorentz attentions as released: curvature fixed at -1, scale e^a with a <= 0 kept by projection.
+
+    Linear maps act on ambient coordinates without bias; each head's time is sigmoid(y_0) e^s + 1.1 and its space part
+    is rescaled to match. The window multiplies logits that are never positive, bias included. Heads are joined by
+    plain concatenation, and logmap0 takes head 0's time for the time of the whole. Dropout acts on the input of the
+    linear maps, never on attention weights: dropping every key of a short video would leave the manifold.
+
+    Args:
+        model: widths, heads and dropout.
+        num: blocks K.
+    """
+
+    def __init__(self, model: ModelConfig, num: int) -> None:
+        super().__init__()
+        dim, lorentz_dim, dropout = model.hidden, model.lorentz_dim, model.dropout
+        self.heads = model.heads
+        self.stacked_dims = 1
+        self.enter = StackedProjection(num, dim, lorentz_dim, dropout)
+        self.linear = StackedLinear((num, 3), lorentz_dim + 1, lorentz_dim + 1, bias=False)
+        self.linear_scale = _StackedScalars((num, 3), math.log(10))
+        self.log_scale = nn.Parameter(torch.full((num,), -0.5 * math.log(lorentz_dim)))
+        self.temperature = nn.Parameter(torch.full((num, 1), math.sqrt(lorentz_dim + 1)))
+        self.bias = nn.Parameter(torch.zeros(num))
+        self.leave = StackedProjection(num, lorentz_dim, dim, dropout)
+        self.dropout = Dropout(dropout)
+
+    @torch.no_grad()
+    def project_bounds(self) -> None:
+        """Keep a <= 0, as the released forward does in place."""
+        self.log_scale.clamp_(max=0)
+
+    def _points(self, x: Float[Tensor, "k v l d"], scale: Tensor) -> Float[Tensor, "k v l n"]:
+        u = self.enter(x) * scale
+        radius = guarded_sqrt((u * u).sum(-1, keepdim=True))
+        space = torch.sinh(radius.clamp_max(10)) * u / radius
+        return torch.cat([(1 + (space * space).sum(-1, keepdim=True)).sqrt(), space], -1)
+
+    def _heads(
+        self, points: Float[Tensor, "k b m n"], sequences: Sequences, extra: int
+    ) -> Float[Tensor, "k p v h l e"]:
+        mapped = torch.einsum("kvln,kpon->kpvlo", self.dropout(points), self.linear.weight)
+        mapped = sequences.pad(mapped, extra).unflatten(-1, (self.heads, -1)).transpose(3, 4)
+        gain = self.linear_scale.value.exp()[:, :, None, None, None, None]
+        time = torch.sigmoid(mapped[..., :1]) * gain + 1.1
+        space = mapped[..., 1:]
+        length = (space * space).sum(-1, keepdim=True).clamp_min(1e-8)
+        return torch.cat([time, space * ((time * time - 1) / length).sqrt()], -1)
+
+    def _attended(
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
+    ) -> tuple[Float[Tensor, "k v h l s"], Float[Tensor, "k v h s e"]]:
+        """The logits before the window, and the values."""
+        extra = 0 if registers is None else registers.shape[1]
+        tokens = join_registers(x, registers)
+        num = len(self.log_scale)
+        scale = self.log_scale.exp()[:, None, None, None]
+        points = self._points(tokens.expand(num, *tokens.shape), scale)
+        key, value, query = self._heads(points, sequences, extra).unbind(1)
+        query = query[..., : sequences.length, :]
+        flipped = torch.cat([-query[..., :1], query[..., 1:]], -1)
+        # (2 + 2 <q, k>) / scale + bias, with scale and constant folded into the matrix product.
+        gain = 2 / self.temperature[:, :, None, None, None]
+        constant = (gain + self.bias[:, None, None, None, None]).expand(*query.shape[:3], 1, 1)
+        logits = torch.baddbmm(constant.flatten(0, 2), (flipped * gain).flatten(0, 2), key.flatten(0, 2).mT)
+        return logits.unflatten(0, query.shape[:3]), value
+
+    def content_logits(
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
+    ) -> Float[Tensor, "k v h l s"]:
+        """The logits before the window; see `prvr.models.blocks.Mixer`."""
+        return self._attended(x, sequences, registers)[0]
+
+    def context(
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
+    ) -> Float[Tensor, "k b m a"]:
+        """Aggregated values with the heads concatenated."""
+        extra = 0 if registers is None else registers.shape[1]
+        logits, value = self._attended(x, sequences, registers)
+        logits = windowed(logits, window, key_mask(sequences.mask, extra), extra)
+        mean = logits.softmax(-1) @ value
+        mean = mean / _lorentz(mean, mean).neg().abs().clamp_min(1e-8).sqrt()
+        return sequences.pack(mean.transpose(2, 3).flatten(-2))
+
+    def forward(
+        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
+    ) -> Float[Tensor, "k b m d"]:
+        """The attention of every block; see `prvr.models.blocks.Mixer`."""
+        # These formulas lose everything in bf16: autocast stays outside.
+        with full_precision(x.device):
+            registers = None if registers is None else at_least_float32(registers)
+            joined = self.context(at_least_float32(x), sequences, window, registers)
+            time = joined[..., :1]
+            tangent = guarded_acosh(time) / (time * time - 1).sqrt() * joined[..., 1:]
+            return self.leave(tangent / self.log_scale.exp()[:, None, None, None])
+
+
+class _StackedScalars(nn.Module):
+    """Scalars of a stack, one per linear map."""
+
+    def __init__(self, stack: tuple[int, ...], start: float) -> None:
+        super().__init__()
+        self.stacked_dims = len(stack)
+        self.value = nn.Parameter(torch.full(stack, start))

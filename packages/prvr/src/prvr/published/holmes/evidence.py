@@ -1,0 +1,216 @@
+"""Evidential learning over the videos of a batch: scores as the evidence of a Dirichlet distribution (Holmes).
+
+Evidence e >= 0 for each of K videos gives the Dirichlet distribution with alpha = e + 1; S is the sum of alpha,
+alpha / S the expected probabilities, and u = K / S the uncertainty (Sensoy et al., "Evidential Deep Learning to
+Quantify Classification Uncertainty", 2018). Functions that make targets (`shared_targets`, `doubtful_queries`) are
+apart from those that compare with targets (`evidential_loss`, `dirichlet_loss`).
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from prvr.losses.term import LossInputs, Term
+from prvr.published.holmes import DissentSettings, EvidenceSettings
+
+
+def evidence_of(scores: Float[Tensor, "*q k"], temperature: float) -> Float[Tensor, "*q k"]:
+    r"""$e = \exp(\tanh(s) / \tau)$, between $e^{-1 / \tau}$ and $e^{1 / \tau}$.
+
+    Args:
+        scores: s, cosines.
+        temperature: tau, above 0.
+    """
+    return torch.exp(torch.tanh(scores) / temperature)
+
+
+def fuse_evidence(first: Float[Tensor, "q k"], second: Float[Tensor, "q k"]) -> Float[Tensor, "q k"]:
+    r"""Dempster's rule for two sources that believe in single videos or do not know: $e_1 + e_2 + e_1 e_2 / K$.
+
+    Beliefs are $b = e / S$, ignorance is $u = K / S$; the combined belief in a video is proportional to
+    $b_1 b_2 + b_1 u_2 + b_2 u_1$, combined ignorance to $u_1 u_2$.
+
+    Args:
+        first: evidence of the first source for K videos.
+        second: evidence of the second.
+
+    Examples:
+        >>> fuse_evidence(torch.tensor([[2.0, 0.0]]), torch.tensor([[3.0, 1.0]])).tolist()
+        [[8.0, 1.0]]
+    """
+    return first + second + first * second / first.shape[-1]
+
+
+def dirichlet_loss(evidence: Float[Tensor, "*q k"], target: Float[Tensor, "*q k"]) -> Float[Tensor, "*q"]:
+    r"""Expected squared error of the probabilities that a Dirichlet distribution draws (Sensoy et al., eq. 5).
+
+    $\sum_v (y_v - \alpha_v / S)^2 + \frac{\alpha_v (S - \alpha_v)}{S^2 (S + 1)}$ with $\alpha = e + 1$.
+
+    Args:
+        evidence: e, at least 0.
+        target: y, rows that add up to 1.
+
+    Examples:
+        >>> dirichlet_loss(torch.tensor([2.0, 0.0]), torch.tensor([1.0, 0.0])).item()
+        0.20000000298023224
+    """
+    alpha = evidence + 1
+    total = alpha.sum(-1, keepdim=True)
+    mean = alpha / total
+    return ((target - mean).square() + mean * (1 - mean) / (total + 1)).sum(-1)
+
+
+def evidential_loss(
+    scores: Float[Tensor, "q k"], target: Float[Tensor, "q k"], temperature: float
+) -> Float[Tensor, ""]:
+    """Mean over queries of `dirichlet_loss` of the evidence of their scores.
+
+    Where the temperature makes evidence large against the number of videos, alpha / S is a softmax and this is a Brier
+    score.
+
+    Args:
+        scores: cosines.
+        target: rows that add up to 1, for example of `shared_targets`.
+        temperature: tau of `evidence_of`.
+
+    Examples:
+        >>> scores = torch.tensor([[1.0, -1.0]])
+        >>> evidential_loss(scores, torch.tensor([[1.0, 0.0]]), 0.05) < evidential_loss(-scores, scores, 0.05)
+        tensor(True)
+    """
+    return dirichlet_loss(evidence_of(scores, temperature), target).mean()
+
+
+def uncertainty(evidence: Float[Tensor, "q k"]) -> Float[Tensor, " q"]:
+    """u = K / S, between 0 and 1. It depends on K: values of different galleries cannot be compared.
+
+    Examples:
+        >>> uncertainty(torch.tensor([[0.0, 0.0], [5.0, 1.0]])).tolist()
+        [1.0, 0.25]
+    """
+    return evidence.shape[-1] / (evidence + 1).sum(-1)
+
+
+def dissent_loss(first: Float[Tensor, "q k"], second: Float[Tensor, "q k"]) -> Float[Tensor, ""]:
+    r"""How much two sources disagree where both are certain.
+
+    Mean over queries of $(1 - u_1)(1 - u_2) \sum_v |p_1 - p_2|$ with $p = \alpha / S$.
+
+    Args:
+        first: evidence of the first source.
+        second: evidence of the second.
+
+    Examples:
+        >>> sure = torch.tensor([[998.0, 0.0]])
+        >>> round(dissent_loss(sure, sure.flip(1)).item(), 3), dissent_loss(sure, sure).item()
+        (1.988, 0.0)
+    """
+    p, q = ((e + 1) / (e + 1).sum(-1, keepdim=True) for e in (first, second))
+    return ((p - q).abs().sum(-1) * (1 - uncertainty(first)) * (1 - uncertainty(second))).mean()
+
+
+def shared_targets(positives: Bool[Tensor, "q v"], dtype: torch.dtype) -> Float[Tensor, "q v"]:
+    """Targets that are shared evenly among the videos that answer a query.
+
+    Examples:
+        >>> shared_targets(torch.tensor([[True, False, True]]), torch.float32).tolist()
+        [[0.5, 0.0, 0.5]]
+    """
+    return positives.to(dtype) / positives.sum(1, keepdim=True)
+
+
+PRECISE, POLYSEMOUS, UNDETERMINED = 0, 1, 2
+"""The groups of `query_groups`."""
+
+
+@torch.no_grad()
+def query_groups(
+    scores: Float[Tensor, "q v"],
+    evidence: Float[Tensor, "q v"],
+    ground_truth: Bool[Tensor, "q v"],
+    positives: Bool[Tensor, "q v"],
+    division: float,
+) -> Int[Tensor, " q"]:
+    r"""How well the scores of a batch identify the video of each query: precise, polysemous or under-determined.
+
+    Queries that rank a right video first set two thresholds: the highest uncertainty among them, but at most 1 -
+    `division`, and the lowest score with their own video, but at least `division`; without such a query these bounds
+    are the thresholds. A query above the first is under-determined. Another one is precise if it reaches the second and
+    the expected entropy of its distribution, $\sum_v \frac{\alpha_v}{S} (\psi(S + 1) - \psi(\alpha_v + 1))$, is not
+    above the median of all queries, the lower one of two; else polysemous.
+
+    Args:
+        scores: cosines of one branch.
+        evidence: their evidence.
+        ground_truth: the video that each query was written for.
+        positives: every video that answers the query.
+        division: beta, between 0 and 1.
+
+    Returns:
+        `PRECISE`, `POLYSEMOUS` or `UNDETERMINED` for each query.
+    """
+    alpha, doubt = evidence + 1, uncertainty(evidence)
+    own = (scores * ground_truth).sum(1)
+    right = positives.gather(1, scores.argmax(1, keepdim=True))[:, 0]
+    highest = doubt.masked_fill(~right, -torch.inf).amax().clamp_max(1 - division)
+    lowest = own.masked_fill(~right, torch.inf).amin().clamp_min(division)
+    highest = torch.where(right.any(), highest, 1 - division)
+    lowest = torch.where(right.any(), lowest, division)
+    total = alpha.sum(1, keepdim=True)
+    entropy = (alpha / total * (torch.digamma(total + 1) - torch.digamma(alpha + 1))).sum(1)
+    precise = (own >= lowest) & (entropy <= entropy.median())
+    return torch.where(doubt > highest, UNDETERMINED, torch.where(precise, PRECISE, POLYSEMOUS))
+
+
+def doubtful_queries(groups: Sequence[Int[Tensor, " q"]]) -> Bool[Tensor, " q"]:
+    """Queries that are under-determined in no branch and polysemous in at least one.
+
+    Args:
+        groups: of each branch, see `query_groups`.
+
+    Examples:
+        >>> doubtful_queries([torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 2, 1])]).tolist()
+        [False, True, False, True]
+    """
+    verdicts = torch.stack(list(groups))
+    return (verdicts != UNDETERMINED).all(0) & (verdicts == POLYSEMOUS).any(0)
+
+
+class Evidence(Term[EvidenceSettings]):
+    """`evidential_loss` of each branch and of the fusion of both (Holmes); doubtful queries get softer targets.
+
+    In the warm-up all targets are the videos that the queries were written for.
+    """
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The sum of the losses of clips, of frames and of both."""
+        scores = [s for s in (inputs.output.scores.clips, inputs.output.scores.frames) if s is not None]
+        target, temperature = self.targets(inputs, scores), self.settings.temperature
+        losses = [evidential_loss(s, target, temperature) for s in scores]
+        if len(scores) == 2:
+            losses.append(dirichlet_loss(fuse_evidence(*(evidence_of(s, temperature) for s in scores)), target).mean())
+        return torch.stack(losses).sum()
+
+    @torch.no_grad()
+    def targets(self, inputs: LossInputs, scores: Sequence[Float[Tensor, "q v"]]) -> Float[Tensor, "q v"]:
+        """`(q, v)` rows that add up to 1, for the scores of one branch or two."""
+        c, truth, right = self.settings, inputs.labels.ground_truth, inputs.labels.positives
+        own = shared_targets(right, scores[0].dtype)
+        if inputs.warm_up or c.relabelling == "none":
+            return own
+        groups = [query_groups(s, evidence_of(s, c.temperature), truth, right, c.division) for s in scores]
+        likely = torch.stack([s.softmax(1) for s in scores]).mean(0)
+        mixed = (1 - c.smoothing) * own + c.smoothing * likely
+        return torch.where(doubtful_queries(groups)[:, None], mixed, own)
+
+
+class Dissent(Term[DissentSettings]):
+    """`dissent_loss` of clips and frames (Holmes)."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """How much the branches disagree where both are certain."""
+        scores = (inputs.output.scores.clips, inputs.output.scores.frames)
+        return dissent_loss(*(evidence_of(cast(Tensor, s), self.settings.temperature) for s in scores))

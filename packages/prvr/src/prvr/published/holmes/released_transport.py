@@ -1,0 +1,29 @@
+"""The optimal transport of Holmes as its code has it."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from prvr.published.holmes.transport import TransportParts, bucket_problem, sinkhorn
+
+
+def released_unit_interval(cosines: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"]) -> Float[Tensor, "v m c"]:
+    """Cosines scaled into [0, 1] by the lowest and the highest, those of padding included, which are 0."""
+    padded = cosines * mask[..., None]
+    lowest, highest = padded.amin((1, 2), keepdim=True), padded.amax((1, 2), keepdim=True)
+    return (padded - lowest) / (highest - lowest + 1e-8)
+
+
+@torch.no_grad()
+def released_transport_targets(
+    similarity: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"], epsilon: float, iterations: int = 50
+) -> Float[Tensor, "v m c"]:
+    """As `transport_targets`, but for a guard of 1e-8 where rows of the plan are divided."""
+    logits, log_rows, log_columns = bucket_problem(similarity, mask, epsilon)
+    rows, columns = sinkhorn(logits, log_rows, log_columns, iterations)
+    plan = (logits + rows[..., None] + columns[:, None]).exp()[:, :-1] * similarity.shape[2]
+    return plan / (plan.sum(-1, keepdim=True) + 1e-8)
+
+
+TRANSPORT = TransportParts(released_unit_interval, released_transport_targets)
+"""The cosines of padding take part."""

@@ -1,0 +1,391 @@
+"""Published checkpoints: the authors' configuration and tensors onto our parts."""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from prvr.config import LossConfig, ModelConfig, load_config
+from prvr.errors import PrvrError
+from prvr.models.layers import project_bounds
+from prvr.models.retriever import Retriever
+from prvr.objective import Objective
+from prvr.published.tensor_names import UNUSED, canonical_names, names
+from prvr.reading import short
+
+logger = logging.getLogger(__name__)
+
+_MOST_BLOCKS = 64
+
+_KEYS = (
+    ("visual_feat_dim", "model.video_dim", ...),
+    ("q_feat_size", "model.query_dim", ...),
+    ("hidden_size", "model.hidden", ...),
+    ("n_heads", "model.heads", ...),
+    ("map_size", "model.num_clips", 32),
+    ("max_ctx_l", "model.max_frames", 128),
+    ("max_desc_l", "model.max_words", 30),
+    ("sft_factor", "model.fusion_temperature", 0.6),
+    ("lorentz_dim", "model.lorentz_dim", 127),
+    ("input_drop", "model.input_dropout", 0.0),
+    ("drop", "model.dropout", 0.0),
+    ("clip_scale_w", "model.clip_weight", ...),
+    ("frame_scale_w", "model.frame_weight", ...),
+    ("margin", "loss.triplet.margin", ...),
+    ("hard_pool_size", "loss.triplet.hard_pool", 20),
+    ("deterministic_tau", "loss.query_structure.temperature", 0.08),
+    ("curv_init", "loss.entailment.curvature", 1.0),
+    ("edl_tau", "loss.evidence.temperature", 0.05),
+    ("division_beta", "loss.evidence.division", 0.3),
+    ("smooth_beta", "loss.evidence.smoothing", 0.2),
+    ("edl_intra_video_tau", "loss.transport.temperature", 0.06),
+    ("pot_scale", "loss.transport.epsilon", 0.1),
+)
+"""The authors' keys, ours, and what a missing key means; `...`: it must be there. The rest is as in our presets."""
+_ALIASES = {
+    "visual_feat_dim": ("visual_input_size",),
+    "q_feat_size": ("query_input_size",),
+    "hidden_size": ("inheritance_hidden", "B_hidden_size"),
+}
+"""Other names of a key in the authors' code: those under which a model's own configuration has it."""
+_MSSL = (
+    ("clip_scale_w", "model.clip_weight", 0.7),
+    ("frame_scale_w", "model.frame_weight", 0.3),
+    ("margin", "loss.key_clip_triplet.margin", ...),
+    ("hard_pool_size", "loss.key_clip_triplet.hard_pool", 20),
+)
+"""Keys of MS-SL, whose checkpoints hold the configuration of the model alone, without the weights of the score."""
+_DLDKD = (
+    ("clip_scale_w", "model.clip_weight", 0.7),
+    ("frame_scale_w", "model.frame_weight", 0.3),
+    ("inher_nce_weight", "loss.info_nce_clips.weight", 0.04),
+    ("explore_nce_weight", "loss.info_nce_frames.weight", 0.04),
+    ("kl_intra_weight", "loss.frame_distillation.weight", 0.1),
+    ("exponential_k", "loss.frame_distillation.decay", 0.95),
+)
+"""Keys of DL-DKD; the weights of the score stand in its code, those of the losses among its options."""
+_MSC = (
+    ("max_desc_l", "model.max_words", 77),
+    ("rkd_d_coef", "loss.text_distances.weight", 10.0),
+    ("rkd_a_coef", "loss.text_angles.weight", 20.0),
+    ("vl_coef", "loss.alignment.weight", 0.1),
+    ("sim_thr", "loss.alignment.similarity", 0.5),
+)
+"""Keys of MSC-PRVR, with the defaults of its options; `map_size` is the number of its frames."""
+_REGISTERS = (
+    ("num_registers", "model.registers.num", ...),
+    ("timesteps", "model.registers.steps", ...),
+    ("num_diffusion_layers", "model.registers.layers", ...),
+)
+_EVERY_SYSTEM = ("info_nce_clips", "info_nce_frames", "diversity")
+_WEIGHTS = {
+    "HLFormer_Net": (*_EVERY_SYSTEM, "entailment"),
+    "DreamPRVR_Net": (*_EVERY_SYSTEM, "query_structure", "prior_kl", "diffusion"),
+    "GMMFormer_Net": _EVERY_SYSTEM,
+    "Holmes_Net": (*_EVERY_SYSTEM, "transport", "evidence", "dissent"),
+    "MS_SL_Net": ("info_nce_clips", "key_clip_nce"),
+    "GMMFormerV2_Net": (*_EVERY_SYSTEM, "matching"),
+    "RAL4GMMV2_Net": (*_EVERY_SYSTEM, "matching"),
+    "DLDKD": (),
+    "MSC_PRVR_Net": _EVERY_SYSTEM[:2],
+}
+"""Our terms of the numbers in `loss_factor`, by system."""
+_OPTIONAL = ("dissent",)
+"""Those that may be missing at its end."""
+_PAIRS = ("loss.diversity.margin", "loss.diversity.scale", "loss.diversity.power")
+"""Our keys of the numbers in `neg_factor`, whose last may be missing."""
+_LISTS = ("loss_factor", "neg_factor", "attention_num")
+_FEWER_LISTS = {
+    **dict.fromkeys(("MS_SL_Net", "DLDKD"), ()),
+    **dict.fromkeys(("GMMFormerV2_Net", "RAL4GMMV2_Net"), _LISTS[:2]),
+    "MSC_PRVR_Net": _LISTS[:1],
+}
+"""Keys without a default, and which of them the configurations of some systems have."""
+_PRESETS = {
+    "MS_SL_Net": "ms-sl",
+    "GMMFormerV2_Net": "gmmformer-v2",
+    "RAL4GMMV2_Net": "ral",
+    "DLDKD": "dl-dkd",
+    "MSC_PRVR_Net": "msc-prvr",
+}
+_LOSSES = {"label_style": "hard", "distill_loss_decay": "exp"}
+"""Keys of DL-DKD that only its losses read, and the value that ours have; soft labels are those of DL-DKD++."""
+_ONE_BRANCH = {
+    "model.branches": "clips",
+    "model.frame_pooling": "none",
+    "model.frame_query": "pooled",
+    "loss.info_nce_frames.weight": 0.0,
+}
+"""Our keys of DL-DKD without its exploration branch."""
+SYSTEMS = tuple(_WEIGHTS)
+
+
+class CheckpointError(PrvrError, ValueError):
+    """A checkpoint that does not fit the configuration."""
+
+
+def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
+    """Which of `SYSTEMS` a checkpoint is of, for example "HLFormer_Net".
+
+    Raises:
+        CheckpointError: none of them.
+    """
+    named = config.get("model", config.get("model_name"))
+    if named in SYSTEMS:
+        return str(named)
+    if any(key.startswith("diffusion_mlp.") for key in state):
+        return "DreamPRVR_Net"
+    if any(".h_attns." in key for key in state):
+        return "HLFormer_Net"
+    if "pie_net_text.fc.weight" in state:
+        return "RAL4GMMV2_Net"
+    if "vproj_clip.weight" in state:
+        return "MSC_PRVR_Net"
+    if "clip_encoder.attn7.norm1.weight" in state:
+        return "GMMFormerV2_Net"
+    if any(".attn0." in key for key in state):
+        return "GMMFormer_Net"
+    if any(".e_attns." in key for key in state):
+        return "Holmes_Net"
+    if "mapping_linear.0.weight" in state:
+        return "MS_SL_Net"
+    if "out_mapping_linear.weight" in state:
+        return "DLDKD"
+    raise CheckpointError(
+        f"not a checkpoint of {', '.join(SYSTEMS)}: none of its {len(state)} tensors has a known name"
+        + (f" (first: {next(iter(state))!r})" if state else "")
+    )
+
+
+def has_words(state: Mapping[str, Tensor]) -> bool:
+    """Whether a checkpoint has a second query encoder, whose words the frames are compared with (Holmes)."""
+    return any(name.startswith("frame_branch_query_encoder.") for name in state)
+
+
+def preset_of(system: str, dataset: str, words: bool = False) -> str:
+    """The name of the preset of a system, and of its second query encoder, for a data set.
+
+    Examples:
+        >>> preset_of("HLFormer_Net", "tvr"), preset_of("MS_SL_Net", "charades")
+        ('hlformer-tvr', 'ms-sl-charades')
+    """
+    name = _PRESETS.get(system, system.removesuffix("_Net").lower())
+    return f"{name}-{'words-' if words and system == 'Holmes_Net' else ''}{dataset}"
+
+
+def _keys(system: str) -> tuple[tuple[str, str, Any], ...]:
+    if own := {"MS_SL_Net": _MSSL, "DLDKD": _DLDKD}.get(system):
+        theirs = [key for key, _, _ in own[:2]]
+        return tuple(key for key in _KEYS if key[0] not in theirs) + own
+    if system == "MSC_PRVR_Net":
+        return tuple(key for key in _KEYS if key[0] not in ("map_size", "max_desc_l")) + _MSC
+    return _KEYS + _REGISTERS if system == "DreamPRVR_Net" else _KEYS
+
+
+def _numbers(config: Mapping[str, Any], key: str, keys: Sequence[str], least: int) -> dict[str, float]:
+    """Our keys from the numbers of a list."""
+    numbers = [float(number) for number in config[key]]
+    if len(numbers) < least:
+        raise CheckpointError(f"{key} has {len(numbers)} numbers, expected at least {least}")
+    return dict(zip(keys, numbers, strict=False))
+
+
+def _blocks(system: str, count: int) -> list[dict[str, Any]]:
+    if not isinstance(count, int) or not 0 <= count <= _MOST_BLOCKS:
+        raise CheckpointError(f"attention_num is {short(count)}, expected a whole number up to {_MOST_BLOCKS}")
+    if system == "DreamPRVR_Net":
+        return [{"width": width} for width in (None, *(2.0**p for p in range(-2, count - 3)))]
+    half = (None, *(2.0**p for p in range(1, count // 2)))
+    return [{"space": space, "width": width} for space in ("euclidean", "lorentz") for width in half]
+
+
+def released_config(
+    system: str, config: Mapping[str, Any], words: bool = False, preset: str | None = None
+) -> tuple[ModelConfig, LossConfig]:
+    """Our configuration of a released model: that of a preset of the system, with the authors' values.
+
+    Args:
+        system: one of `SYSTEMS`.
+        config: their configuration; their names (`visual_feat_dim`, `loss_factor`, `neg_factor`, ...). DL-DKD with
+            `double_branch` False has one branch.
+        words: the model has a second query encoder for the frames, which their configuration does not tell.
+        preset: the name of the preset that stands for all keys that `config` lacks; None: for those that the authors'
+            configurations never have, as the preset for TVR.
+
+    Raises:
+        CheckpointError: an unknown system, or a key that is missing.
+        ConfigError: a value that our models do not take.
+    """
+    if system not in SYSTEMS:
+        raise CheckpointError(f"unknown system {system!r}, expected one of {', '.join(SYSTEMS)}")
+    if system == "DLDKD":
+        for key, ours in _LOSSES.items():
+            if config.get(key, ours) != ours:
+                logger.warning(
+                    "%s is %r: scores do not depend on it, but the losses here are those of %r", key, config[key], ours
+                )
+    keys: dict[str, Any] = {}
+    config = {name: config[other] for name, others in _ALIASES.items() for other in others if other in config} | dict(
+        config
+    )
+    widths = [config[name] for name in ("exploration_hidden", "A_hidden_size") if name in config]
+    if (
+        system == "DLDKD"
+        and config.get("double_branch", True)
+        and any(w != config.get("hidden_size", w) for w in widths)
+    ):
+        raise CheckpointError(
+            f"its branches are {short(config['hidden_size'])} and {short(widths[0])} wide: those of DL-DKD here have "
+            "one width"
+        )
+    if preset is None:
+        preset = preset_of(system, "tvr", words)
+        their_keys = [
+            *(theirs for theirs, _, default in _keys(system) if default is ...),
+            *_FEWER_LISTS.get(system, _LISTS),
+        ]
+        missing = [key for key in their_keys if key not in config]
+        if missing:
+            raise CheckpointError(
+                f"the checkpoint's configuration lacks {', '.join(missing)}; it has: {', '.join(sorted(config))}"
+            )
+        keys = {ours: default for _, ours, default in _keys(system) if default is not ...}
+    keys |= {ours: config[theirs] for theirs, ours, _ in _keys(system) if theirs in config}
+    if "loss_factor" in config:
+        terms = [term for term in _WEIGHTS[system] if words or term not in _OPTIONAL]
+        weights = [f"loss.{term}.weight" for term in terms]
+        keys |= _numbers(config, "loss_factor", weights, len(set(terms) - set(_OPTIONAL)))
+    if "neg_factor" in config and system != "MSC_PRVR_Net":  # which has the key and no such loss
+        keys |= _numbers(config, "neg_factor", _PAIRS, 2)
+    if keys.get("loss.dissent.weight"):
+        keys["loss.dissent.temperature"] = keys["loss.evidence.temperature"]
+    if system in ("HLFormer_Net", "DreamPRVR_Net"):  # the others have eight blocks whatever `attention_num` says
+        keys["model.blocks"] = _blocks(system, config["attention_num"])
+    if system == "DLDKD" and not config.get("double_branch", True):
+        keys |= _ONE_BRANCH
+    ours = load_config(preset, keys, shared=True)
+    assert isinstance(ours.model, ModelConfig)
+    return ours.model, ours.loss
+
+
+def released_sizes(system: str, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The keys of the authors' configuration that follow from the shapes of the tensors.
+
+    Args:
+        system: as `system_of` gives it.
+        state: tensors by the authors' names.
+
+    Raises:
+        CheckpointError: a tensor that tells a size is missing.
+    """
+    hidden, video_dim = shape_of(state, f"{'visual' if system == 'DLDKD' else 'clip'}_input_proj.net.1.weight")
+    sizes = {
+        "visual_feat_dim": video_dim,
+        "q_feat_size": shape_of(state, "query_input_proj.net.1.weight")[1],
+        "hidden_size": hidden,
+        "attention_num": _count(state, r"clip_encoder\.([eh]_attns\.\d+)\."),
+    }
+    if system == "HLFormer_Net":
+        sizes["lorentz_dim"] = shape_of(state, "clip_encoder.h_attns.0.self.input_proj.net.1.weight")[0]
+    if system == "DreamPRVR_Net":
+        sizes["num_registers"] = shape_of(state, "video_qformer.query_tokens")[-2]
+        sizes["num_diffusion_layers"] = _count(state, r"diffusion_mlp\.layers\.(\d+)\.")
+    return sizes
+
+
+def shape_of(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
+    """The shape of a tensor that a configuration follows from.
+
+    Raises:
+        CheckpointError: it is missing.
+    """
+    if name not in state:
+        raise CheckpointError(f"the checkpoint lacks {name!r}, whose shape gives the size of the model")
+    return tuple(state[name].shape)
+
+
+def _count(state: Mapping[str, Tensor], pattern: str) -> int:
+    return len({match.group(1) for name in state if (match := re.match(pattern, name))})
+
+
+@torch.no_grad()
+def fill(slots: Mapping[str, Tensor], state: Mapping[str, Tensor], model: str) -> None:
+    """Copy every tensor of a checkpoint into its place.
+
+    Args:
+        slots: our tensors, or parts of them, by the authors' names.
+        state: the tensors of the checkpoint.
+        model: what it was expected to be a checkpoint of, for messages.
+
+    Raises:
+        CheckpointError: a tensor is missing, unknown or of another shape; the message names it.
+    """
+    missing, unknown = sorted(slots.keys() - state.keys()), sorted(state.keys() - slots.keys())
+    for problem, wrong in (("lacks", missing), ("has unknown", unknown)):
+        if wrong:
+            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            raise CheckpointError(f"the checkpoint {problem} tensors: {', '.join(wrong[:3])}{more}. Expected {model}.")
+    for name, slot in slots.items():
+        if slot.shape != state[name].shape:
+            got, expected = tuple(state[name].shape), tuple(slot.shape)
+            raise CheckpointError(f"{name} has shape {got}, expected {expected}. Expected {model}.")
+        if not bool(state[name].isfinite().all()):
+            raise CheckpointError(f"{name} holds NaN or infinity: the training diverged, or the file is damaged.")
+        slot.copy_(state[name])
+
+
+def load_released(
+    state_dict: Mapping[str, Tensor], config: Mapping[str, Any], preset: str | None = None
+) -> tuple[Retriever, Objective]:
+    """A retriever and its objective from the authors' tensors and configuration.
+
+    Args:
+        state_dict: tensors (or arrays) by the authors' names.
+        config: the authors' configuration, see `released_config`.
+        preset: see `released_config`.
+
+    Returns:
+        Both in eval mode and in the checkpoint's precision; bounded parameters are already within their bounds.
+
+    Raises:
+        CheckpointError: a missing tensor, an unknown one, or one of another shape; the message names it.
+    """
+    if not isinstance(config, Mapping):
+        raise CheckpointError(f"config is {short(config)}, expected the authors' configuration, a dictionary")
+    for name, value in state_dict.items():
+        if not isinstance(value, Tensor | np.ndarray):
+            raise CheckpointError(
+                f"state_dict[{name!r}] is of type {type(value).__name__}, expected tensors by their names. Of a whole "
+                "checkpoint, pass its 'state_dict' or 'model'; prvr convert checkpoint reads the file itself"
+            )
+    state = canonical_names({key: torch.as_tensor(value) for key, value in state_dict.items()})
+    try:
+        system = system_of(state, config)
+        if system == "DLDKD":  # theirs is an option of the command, which no checkpoint holds
+            config = {"double_branch": "exp_out_mapping_linear.weight" in state} | dict(config)
+        model, loss = released_config(system, config, has_words(state), preset)
+    except CheckpointError:
+        raise
+    except (TypeError, ValueError, LookupError, OverflowError) as error:
+        raise CheckpointError(f"the checkpoint's configuration cannot be used ({short(str(error), 300)})") from error
+    retriever = Retriever(model)
+    objective = Objective(loss, model, retriever.registers)
+    if UNUSED in state and model.fusion != "token_guided":
+        retriever.register_buffer(UNUSED, torch.empty_like(state[UNUSED]), persistent=False)
+    dtype = next((t.dtype for t in state.values() if t.is_floating_point() and t.ndim > 1), torch.float32)
+    slots: dict[str, Tensor] = {}
+    for module in (retriever.to(dtype).eval(), objective.to(dtype).eval()):
+        ours = dict(module.named_parameters()) | dict(module.named_buffers())
+        for entry in names(module):
+            if entry.ours is None:
+                state.pop(entry.authors, None)
+            else:
+                slots[entry.authors] = ours[entry.ours].detach()[entry.index]
+    fill(slots, state, "the model, data set and number of blocks that its configuration names")
+    project_bounds(retriever)
+    project_bounds(objective)
+    return retriever, objective

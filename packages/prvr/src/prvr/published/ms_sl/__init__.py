@@ -1,0 +1,52 @@
+"""MS-SL (ACM MM 2022): clip proposals, and frames read by key clips.
+
+Presets: `ms-sl-*`.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from prvr.config import CLIPS, POOLINGS, STRICT
+from prvr.config.losses import LossSettings, register_loss
+from prvr.config.strict import MANY
+
+CLIPS.register(
+    "proposals",
+    "prvr.published.ms_sl.clips:Proposals",
+    "Means of all runs of neighbouring clips, of every length (MS-SL).",
+)
+POOLINGS.register(
+    "key_clip",
+    "prvr.published.ms_sl.clips:KeyClipFrames",
+    "What the clip that fits a query best reads of the frames (MS-SL).",
+)
+
+
+@dataclass(frozen=True, config=STRICT)
+class KeyClipSettings(LossSettings):
+    """Compares each query with the frames that its key clip reads of its video, and with what those of others read."""
+
+    siblings: Literal["left_out", "negatives"] = "left_out"
+    """What other queries of the same video read: negatives, as released (MS-SL), or left out of the loss."""
+
+
+@register_loss(
+    "key_clip_triplet",
+    "prvr.published.ms_sl.key_clips:KeyClipTriplet",
+    "Margin ranking by what key clips read (MS-SL).",
+    "key_clip",
+)
+@dataclass(frozen=True, config=STRICT)
+class KeyClipTripletSettings(KeyClipSettings):
+    """Margin ranking: what the key clip of a query reads above what another reads, and the query above another."""
+
+    margin: float = Field(default=0.2, ge=0, le=100)
+    hard_pool: int = Field(default=20, ge=1, le=MANY)
+    """Hard negatives are drawn from this many highest-scored ones."""
+
+
+register_loss(
+    "key_clip_nce", "prvr.published.ms_sl.key_clips:KeyClipNCE", "InfoNCE of what key clips read (MS-SL).", "key_clip"
+)(KeyClipSettings)

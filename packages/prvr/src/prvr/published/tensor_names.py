@@ -1,0 +1,266 @@
+"""The authors' tensor names beside ours: one table, read both ways.
+
+Ours keep a stack of blocks in one tensor, so an entry also says which slice of it is meant.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+
+import torch
+from torch import Tensor, nn
+
+from prvr.models.blocks import AttentionBlocks, EuclideanMixer
+from prvr.models.retriever import Retriever
+from prvr.published.hlformer.released_attention import ReleasedLorentzMixer
+from prvr.published.hlformer.released_entailment import ReleasedEntailment
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`authors` is their name, `ours` the path of our parameter, `index` the slice of it; no path = the constant 1."""
+
+    authors: str
+    ours: str | None
+    index: tuple[int, ...] = ()
+
+
+Table = Mapping[str, str | tuple[str, ...]]
+"""Our name of a part, or of a tensor, and theirs; a tuple has theirs for each slice along the second axis of a stack.
+A part stands for its weight and its bias."""
+
+UNUSED = "weight_token"
+"""The guide of GMMFormer v2. Of Holmes, a parameter that nothing reads: a loaded checkpoint keeps it as a buffer, which
+is not saved."""
+_NOT_DECAYED = ("bias", "LayerNorm.bias", "LayerNorm.weight")
+"""Parts of the authors' names of parameters that their optimiser does not decay."""
+_POSITIONS: Table = {"table": "position_embeddings.weight", "norm": "LayerNorm"}
+_PROJECTION: Table = {"norm": "LayerNorm", "linear": "net.1"}
+_LORENTZ = "self.lorentz_multiattention"
+_LINEARS = ("linear_keys", "linear_values", "linear_query")
+_BLOCK: Table = {
+    "project": "output.dense",
+    "norm": "output.LayerNorm",
+    "expand": "output.layer1",
+    "contract": "output.layer2",
+    "norm1": "norm1",
+    "norm2": "norm2",
+    "mixer.qkv": ("self.query", "self.key", "self.value"),
+    "mixer.log_scale": "self.scale_alpha",
+    "mixer.temperature": f"{_LORENTZ}.scale",
+    "mixer.bias": f"{_LORENTZ}.bias",
+    "mixer.linear_scale.value": tuple(f"{_LORENTZ}.{name}.scale" for name in _LINEARS),
+    "mixer.linear": tuple(f"{_LORENTZ}.{name}.weight" for name in _LINEARS),
+    **{f"mixer.enter.{ours}": f"self.input_proj.{theirs}" for ours, theirs in _PROJECTION.items()},
+    **{f"mixer.leave.{ours}": f"self.output_proj.{theirs}" for ours, theirs in _PROJECTION.items()},
+}
+_FUSION: Table = {f"attention.{name}": f"ca.self.{name}" for name in ("query", "key", "value")} | {
+    "attention.expand": "ca.output.layer1",
+    "attention.contract": "ca.output.layer2",
+    "attention.norm1": "ca.norm1",
+    "attention.norm2": "ca.norm2",
+    "hidden": "layer1",
+    "weights": "layer2",
+}
+_CONDITION: Table = {f"attention.{name}": f"cross_attention.self.{name}" for name in ("query", "key", "value")} | {
+    "query_tokens": "query_tokens",
+    "attention_norm": "cross_attention.norm1",
+    "ffn_in": "cross_attention.output.layer1",
+    "ffn_out": "cross_attention.output.layer2",
+    "ffn_norm": "cross_attention.norm2",
+}
+_DENOISER: Table = {
+    "time_table": "time_embedding.timembedding.0.weight",
+    "time_in": "time_embedding.timembedding.1",
+    "time_out": "time_embedding.timembedding.3",
+    "condition_norm": "cond_embedding.0",
+    "condition_proj": "cond_embedding.2",
+    "out": "short_cut",
+}
+_DENOISER_LAYER: Table = {
+    "norm_in": "blcok_in.0",
+    "proj_in": "blcok_in.2",
+    "time_proj": "temb_proj.1",
+    "condition_proj": "cond_proj.1",
+    "norm_out": "blcok_out.0",
+    "proj_out": "blcok_out.3",
+    "shortcut": "short_cut",
+}
+_PRIOR: Table = {
+    **{
+        f"pooling.gru.{name}": f"gpo.gru.{name}"
+        for kind, part, way in product(("weight", "bias"), ("ih", "hh"), ("", "_reverse"))
+        for name in [f"{kind}_{part}_l0{way}"]
+    },
+    "pooling.score": "gpo.linear",
+    "mean_readout.hidden": "pie_net_video.attention.w_1",
+    "mean_readout.score": "pie_net_video.attention.w_2",
+    "mean_proj": "pie_net_video.fc",
+    "mean_norm": "pie_net_video.layer_norm",
+    "logvar_readout.hidden": "uncertain_net_video.attention.w_1",
+    "logvar_readout.score": "uncertain_net_video.attention.w_2",
+    "logvar_proj": "uncertain_net_video.fc",
+    "logvar_pooled": "uncertain_net_video.fc2",
+}
+_TEXT_PRIOR: Table = {ours: str(theirs).replace("video", "text") for ours, theirs in _PRIOR.items()}
+_ENTAILMENT: Table = {
+    "log_curvature": "curv",
+    "text_log_scale": "textual_alpha",
+    "video_log_scale": "video_alpha",
+    "pool_frames.pool": "modular_vector_mapping_2",
+    "pool_clips.pool": "modular_vector_mapping_3",
+}
+_PLACES: tuple[tuple[str, str, Table], ...] = (
+    ("query.positions", "query_pos_embed", _POSITIONS),
+    ("query.project", "query_input_proj", _PROJECTION),
+    ("query.block", "query_encoder", _BLOCK),
+    ("query.pool", "modular_vector_mapping", {"weight": "weight"}),
+    ("frame_pool", "modular_vector_mapping_2", {"weight": "weight"}),
+    ("frame_pool", "mapping_linear", {"key": "0", "value": "1"}),
+    ("frame_query.project", "frame_branch_query_proj", _PROJECTION),
+    ("frame_query.block", "frame_branch_query_encoder", _BLOCK),
+    ("frame_query.weigh.net", "text_weight_fc", {"0": "0", "2": "2"}),
+    ("frame_query.encoder.positions", "exp_query_pos_embed", _POSITIONS),
+    ("frame_query.encoder.project", "exp_query_input_proj", _PROJECTION),
+    ("frame_query.encoder.block", "exp_query_encoder", _BLOCK),
+    ("frame_query.encoder.pool", "exp_modular_vector_mapping", {"weight": "weight"}),
+    ("clip_rows", "", {"map": "out_mapping_linear"}),
+    ("frame_pool", "", {"map": "exp_out_mapping_linear"}),
+    ("guide", "mean_clip_encoder", _BLOCK),
+    ("registers.condition", "video_qformer", _CONDITION),
+    ("registers.prior", "video_probabilistic_variational_sampler", _PRIOR),
+    ("registers.diffusion.denoiser", "diffusion_mlp", _DENOISER),
+)
+"""Our place of a module, theirs, and the names inside it."""
+
+
+def _places(retriever: Retriever) -> Iterator[tuple[str, str, Table]]:
+    """`_PLACES`, and those whose number or name depends on the model; `{k}` is the number of a block in its stack."""
+    yield from _PLACES
+    config = retriever.config
+    alone = len(config.blocks) == config.depth == 1  # MS-SL, DL-DKD
+    first = "frame_encoder_1" if retriever.registers is None and not alone else "frame_encoder"
+    encoders, prefixes = {"clip": "clip_encoder", "frame": first}, {"clip": "clip", "frame": "frame"}
+    if config.clip_construction == "frames":  # DL-DKD
+        prefixes = {"clip": "visual", "frame": "exp_visual"}
+        encoders = {branch: f"{prefix}_encoder" for branch, prefix in prefixes.items()}
+    for branch, encoder in encoders.items():
+        yield f"{branch}s.positions", f"{prefixes[branch]}_pos_embed", _POSITIONS
+        yield f"{branch}s.project", f"{prefixes[branch]}_input_proj", _PROJECTION
+        yield f"{branch}s.registers", f"{encoder}.noise_input_layer", _PROJECTION
+        yield f"{branch}s.layers.0.fusion.guide", "", {"token": UNUSED}
+        for layer, name in ((f"{branch}s.layers.0", encoder), (f"{branch}s.layers.1", f"{branch}_encoder_2")):
+            yield f"{layer}.fusion", name, _FUSION
+    for path, module in retriever.named_modules():
+        match path.split("."):
+            case [branch, "layers", layer, "groups", _]:
+                encoder = encoders[branch.removesuffix("s")]
+                encoder = encoder if layer == "0" else f"{branch.removesuffix('s')}_encoder_2"
+                if isinstance(module, AttentionBlocks):
+                    yield path, encoder if alone else f"{encoder}.attn{{k}}", _BLOCK
+                elif config.fusion == "token_guided":
+                    yield path, f"{encoder}.attn{{k}}", _BLOCK
+                elif isinstance(module.mixer, EuclideanMixer | ReleasedLorentzMixer):
+                    kind = "e_attns" if isinstance(module.mixer, EuclideanMixer) else "h_attns"
+                    yield path, f"{encoder}.{kind}.{{k}}", _BLOCK
+            case ["registers", "diffusion", "denoiser", "layers", number]:
+                yield path, f"diffusion_mlp.layers.{number}", _DENOISER_LAYER
+
+
+def _entries(root: nn.Module, places: Iterable[tuple[str, str, Table]]) -> Iterator[Entry]:
+    """The tensors of a module under the authors' names; those that the tables do not have are left out."""
+    for (place, authors, table), (path, tensor) in product(places, _tensors(root).items()):
+        if not path.startswith(f"{place}."):
+            continue
+        rest = path.removeprefix(f"{place}.")
+        part, _, kind = rest.rpartition(".")
+        name = table[rest] if rest in table else table.get(part)
+        if name is None:
+            continue
+        stacked = getattr(root.get_submodule(path.rpartition(".")[0]), "stacked_dims", 0)
+        for index in product(*map(range, tensor.shape[:stacked])):
+            theirs = name if isinstance(name, str) else name[index[1]]
+            theirs = theirs if rest in table else f"{theirs}.{kind}"
+            yield Entry(f"{authors}.{theirs}".format(k=index[0] if index else 0).lstrip("."), path, index)
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    return dict(module.named_parameters()) | dict(module.named_buffers())
+
+
+def _constants(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """The curvatures of the released Lorentz blocks, which their code keeps in several places."""
+    blocks = [entry.authors.removesuffix(".self.scale_alpha") for entry in entries if "scale_alpha" in entry.authors]
+    for block, name in product(blocks, ("self", _LORENTZ, *(f"{_LORENTZ}.{linear}" for linear in _LINEARS))):
+        yield Entry(f"{block}.{name}.manifold.k", None)
+    if blocks:
+        yield Entry("manifold.k", None)
+
+
+def names(module: nn.Module) -> list[Entry]:
+    """Every tensor of a retriever or an objective under the authors' name.
+
+    Parts the authors never had (a correct-mode Lorentz block, say) have no name and are left out.
+    """
+    if isinstance(module, Retriever):
+        entries = list(_entries(module, _places(module)))
+        entries += [Entry(UNUSED, UNUSED)] if hasattr(module, UNUSED) else []
+        return [*entries, *_constants(entries)]
+    places = [("proxy.text", "", _TEXT_PRIOR), ("proxy.video", "", _PRIOR)]
+    places.append(("alignment", "", {"project": "vproj_clip"}))
+    if isinstance(getattr(module, "entailment", None), ReleasedEntailment):
+        places.append(("entailment", "", _ENTAILMENT))
+    return list(_entries(module, places))
+
+
+def canonical_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by the names that this module knows: without `module.`, and those of DL-DKD as in its later code.
+
+    The code of the paper (branch iccv) calls the branches A and B, and projects words for both with B's map.
+    """
+    named = {key.removeprefix("module."): tensor for key, tensor in state.items()}
+    if "B_mapping_linear.weight" not in named:
+        return named
+    if "A_mapping_linear.weight" in named:  # without it the model has one branch
+        named |= {f"A{key[1:]}": tensor for key, tensor in named.items() if key.startswith("B_query_input_proj.")}
+    later = (("A_", "exp_"), ("B_", ""), ("frame_", "visual_"), ("mapping_linear", "out_mapping_linear"))
+    return {reduce(lambda name, pair: name.replace(*pair), later, key): tensor for key, tensor in named.items()}
+
+
+def tensors(module: nn.Module, grad: bool = False) -> dict[str, Tensor]:
+    """Every tensor, or gradient, under the authors' names and in their shapes: the inverse of loading.
+
+    Args:
+        module: a `Retriever` or an `Objective`.
+        grad: gradients instead of values; tensors without a gradient are left out.
+
+    Examples:
+        >>> from prvr.config import load_config
+        >>> from prvr.models import Retriever
+        >>> retriever = Retriever(load_config("gmmformer-tvr").model)
+        >>> tensors(retriever)["query_encoder.self.query.weight"].shape
+        torch.Size([384, 384])
+    """
+    ours, values = _tensors(module), {}
+    for entry in names(module):
+        if entry.ours is None:
+            if not grad:
+                values[entry.authors] = torch.ones(())
+            continue
+        tensor = ours[entry.ours]
+        value = tensor.grad if grad else tensor.detach()
+        if value is not None:
+            values[entry.authors] = value[entry.index]
+    return values
+
+
+def released_decay(modules: Iterable[nn.Module]) -> dict[int, bool]:
+    """For each parameter (by id) that the authors have: does their optimiser decay it?"""
+    return {
+        id(parameters[entry.ours]): not any(part in entry.authors for part in _NOT_DECAYED)
+        for module in modules
+        for parameters in [dict(module.named_parameters())]
+        for entry in names(module)
+        if entry.ours in parameters  # else a buffer or a constant
+    }
