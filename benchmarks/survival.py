@@ -38,7 +38,7 @@ from training_runs import same
 from _harness import option, parse_options
 from prvr.cli import main as prvr_command
 from prvr.config import Config, dump_config, load_config
-from prvr.data.atomic import HALF_WRITTEN, MARK
+from prvr.data.atomic import HALF_WRITTEN
 from prvr.training.checkpoint import load_state
 from prvr_search.cli import demo
 
@@ -175,7 +175,7 @@ def size(path: Path) -> int:
 
 
 def differences(straight: Path, torn: Path) -> list[str]:
-    parts = (HALF_WRITTEN, MARK, "replaced")
+    parts = (HALF_WRITTEN, "replaced")
     unfinished = (path.name for path in torn.rglob("*") if any(part in path.name for part in parts))
     problems = [f"{name} is left" for name in unfinished]
     left, right = (load_state(run / "last" / "state.pt") for run in (straight, torn))

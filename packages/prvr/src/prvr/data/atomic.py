@@ -1,8 +1,7 @@
 """Files and folders that appear whole or not at all, and folders that one process owns.
 
-Nothing is deleted that was not provably made here. A file that is being written has a name of its own kind; a folder
-holds a mark, a file named `.prvr-unfinished`, from before anything is put into it until it counts. Links are never
-followed when something is deleted.
+Nothing is deleted that was not made here: what is being written, and what is to be deleted, has a name of its own kind
+with 16 random digits until it counts. Links are never followed when something is deleted.
 """
 
 import errno
@@ -28,8 +27,6 @@ logger = logging.getLogger(__name__)
 
 HALF_WRITTEN = ".prvr-tmp"
 """Ends the name of a file that is being written, and starts that of a folder."""
-MARK = ".prvr-unfinished"
-"""Lies in a folder that does not count, not yet or not any more. Who finds it there may delete the folder."""
 LOCK = ".lock"
 """The lock of a folder that a process owns. It is never deleted: that could let two processes in."""
 ABANDONED_AFTER = 24 * 3600.0  # seconds until what a killed process left behind is cleared away
@@ -40,6 +37,7 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)  # never 
 _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 
 _FILE = re.compile(r".+\.[0-9a-f]{16}" + re.escape(HALF_WRITTEN), re.DOTALL)
+_FOLDER = re.compile(re.escape(HALF_WRITTEN) + r"-(.+)-[0-9a-f]{16}", re.DOTALL)
 
 
 def user_cache() -> Path:
@@ -136,7 +134,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         clear_abandoned(target, older_than=ABANDONED_AFTER)
-        folder = make_marked(target)
+        folder = unfinished_folder(target)
     except OSError as error:
         raise DataError(f"{target.parent}: cannot write there ({error}). Choose another folder.") from error
     try:
@@ -149,7 +147,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
             ) from error
         raise
     finally:
-        remove_marked(folder)
+        remove_unfinished(folder)
 
 
 @contextmanager
@@ -192,7 +190,6 @@ def publish(folder: Path, target: Path, is_good: Callable[[Path], bool]) -> bool
             if not target.exists():
                 raise
         else:
-            unmark(target)  # only now: at every moment either the name or the mark says that it may be deleted
             return True
         if is_good(target):
             return False
@@ -214,14 +211,12 @@ def discard(target: Path, files: Collection[str]) -> None:
         if not is_real_folder(target):
             kind = "a symbolic link" if target.is_symlink() else "not a directory"
             raise DataError(f"{target}: is {kind}, expected a folder of prvr. Remove it, or choose another folder.")
-        names = {*files, MARK}
         for path in sorted(target.iterdir()):
-            if path.name not in names or not stat.S_ISREG(path.lstat().st_mode):
+            if path.name not in files or not stat.S_ISREG(path.lstat().st_mode):
                 raise DataError(
                     f"{target}: holds {path.name}, which prvr did not write; nothing was deleted. Move this "
                     "folder away, or choose another one."
                 )
-        mark(target)
         aside = _beside(target)
         target.rename(aside)
     except FileNotFoundError:
@@ -229,7 +224,7 @@ def discard(target: Path, files: Collection[str]) -> None:
     except OSError as error:
         raise DataError(f"{target}: cannot be removed ({error}). Close what uses it, delete it, run again.") from error
     else:
-        remove_marked(aside)
+        remove_unfinished(aside)
 
 
 @contextmanager
@@ -292,55 +287,17 @@ def is_real_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def make_marked(target: Path) -> Path:
-    """A new folder beside ``target`` that holds the mark and nothing else."""
+def unfinished_folder(target: Path) -> Path:
+    """A new, empty folder beside ``target``, to be filled and renamed."""
     folder = _beside(target)
     folder.mkdir()
-    mark(folder)
     return folder
 
 
-def mark(folder: Path) -> None:
-    """Says that a folder does not count any more. Links, and what is not there, are left alone."""
-    if is_real_folder(folder) and not os.path.lexists(folder / MARK):
-        text = "prvr has not finished this folder, or does not need it any more, and will delete it.\n"
-        (folder / MARK).write_text(text, encoding="utf-8", newline="\n")
-
-
-def unmark(folder: Path) -> None:
-    """Says that a folder counts."""
-    if is_marked(folder):
-        (folder / MARK).unlink(missing_ok=True)
-
-
-def is_marked(folder: Path) -> bool:
-    """Whether it is a folder with the mark, neither of them a link."""
-    try:
-        return is_real_folder(folder) and stat.S_ISREG((folder / MARK).lstat().st_mode)
-    except OSError:
-        return False
-
-
-def remove_marked(folder: Path) -> None:
-    """Deletes a folder with the mark, the mark last; leaves any other alone, unless it is empty.
-
-    What cannot be deleted, because somebody has it open, stays marked.
-    """
-    if not is_marked(folder):
-        if is_real_folder(folder):
-            with suppress(OSError):  # what a kill left of one: the mark is gone already, and all else before it
-                folder.rmdir()
-        return
-    try:
-        for path in folder.iterdir():
-            if is_real_folder(path):
-                shutil.rmtree(path)
-            elif path.name != MARK:
-                path.unlink()
-        (folder / MARK).unlink()
-        folder.rmdir()
-    except OSError as error:
-        logger.debug("%s: not deleted yet (%s)", folder, error)
+def remove_unfinished(folder: Path) -> None:
+    """Deletes a folder with a name of `unfinished_folder`; leaves any other alone. What somebody has open stays."""
+    if _FOLDER.fullmatch(folder.name) and is_real_folder(folder):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def clear_abandoned(target: Path, *, older_than: float = 0.0) -> None:
@@ -350,9 +307,9 @@ def clear_abandoned(target: Path, *, older_than: float = 0.0) -> None:
         target: what they were to be.
         older_than: seconds in which nothing in them has changed.
     """
-    name = re.compile(re.escape(f"{HALF_WRITTEN}-{target.name}-") + "[0-9a-f]{8}")
     for path in target.parent.glob(f"{HALF_WRITTEN}-*"):
-        if not name.fullmatch(path.name) or not is_real_folder(path) or (any(path.iterdir()) and not is_marked(path)):
+        name = _FOLDER.fullmatch(path.name)
+        if name is None or name[1] != target.name or not is_real_folder(path):
             continue
         try:
             changed = max(entry.lstat().st_mtime for entry in [path, *path.rglob("*")])
@@ -360,8 +317,8 @@ def clear_abandoned(target: Path, *, older_than: float = 0.0) -> None:
             continue  # another process is at it
         if time.time() - changed >= older_than:
             logger.info("removing %s, left behind by a process that was killed", path)
-            remove_marked(path)
+            remove_unfinished(path)
 
 
 def _beside(target: Path) -> Path:
-    return target.with_name(f"{HALF_WRITTEN}-{target.name}-{secrets.token_hex(4)}")
+    return target.with_name(f"{HALF_WRITTEN}-{target.name}-{secrets.token_hex(8)}")

@@ -249,27 +249,31 @@ def _read_names(path: Path, rows: int) -> list[str]:
     return names
 
 
-_STRING = r"""[uU]?(?:'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+")"""
-_ENTRY = re.compile(rf"\s*+({_STRING}\s*+:\s*+\[(?:{_STRING}|[,\s]++)*+\])\s*+(?:,|(?=\}}))", re.DOTALL)
+_BRACKETS = 1000  # at most, in the names of a video that has the end of a list in one
 
 
 def _read_video2frames(path: Path) -> dict[str, list[str]]:
-    # Not `literal_eval` of all: of a large file it makes gigabytes of nodes.
+    """The frames of each video, from a Python dict literal, list by list: the tree of a whole one takes gigabytes."""
     text = read_text(path, LARGE).strip()
-    table = dict[str, list[str]]()
-    place = 1
-    while text.startswith("{") and (entry := _ENTRY.match(text, place)) is not None:
-        strings = re.findall(_STRING, entry[1])
+    *lists, rest = re.split(r"(?<=\])\s*(?=[,}])", text[1:])
+    table, entry = dict[str, list[str]](), ""
+    for part in lists:
+        entry += part
         try:
-            video, *frames = [ast.literal_eval(s) if "\\" in s else s.lstrip("uU")[1:-1] for s in strings]
-        except (SyntaxError, ValueError) as error:
+            ((video, frames),) = ast.literal_eval("{" + entry.removeprefix(",") + "}").items()
+            "".join([video, *frames])  # raises where one is no text
+        except SyntaxError as error:
+            if entry.count("]") < _BRACKETS and "unicode error" not in str(error):
+                continue  # the end of a list stands in a name
             raise DataError(f"{path}: video {len(table) + 1}: {error}. Copy it again.") from error
-        if table.setdefault(video, frames) is not frames:
+        except (AttributeError, MemoryError, RecursionError, TypeError, ValueError):
+            break
+        if video in table:
             raise DataError(f"{path}: video {short(video)} is repeated. Ids must be unique.")
-        place = entry.end()
-    if not text.startswith("{") or text[place:].strip() != "}":
+        table[video], entry = list(frames), ""
+    if text[:1] != "{" or (entry + rest).strip(" ,\n") != "}":
         raise DataError(
-            f"{path}: not a Python dict literal {{video: [frame, ...]}}, with {short(text[place - 1 :][:80], 60)} "
+            f"{path}: not a Python dict literal {{video: [frame, ...]}}, with {short((entry + rest)[:80], 60)} "
             f"after {len(table)} videos. Truncated? Copy it again."
         )
     return table

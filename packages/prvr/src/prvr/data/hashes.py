@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from prvr.data.atomic import MARK
 from prvr.errors import DataError
 from prvr.reading import read_object, read_text
 
 HASHES = "sha256.txt"
 """Lines as `sha256sum` writes and checks them."""
-_NOT_LISTED = {HASHES, MARK, "README.md"}  # people may edit the model card
+_NOT_LISTED = {HASHES, "README.md"}  # people may edit the model card
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 _MEND = f"Restore the folder from a backup; if you changed it yourself, delete its {HASHES}."
 

@@ -18,16 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from prvr.data.atomic import (
-    clear_abandoned,
-    clear_half_written,
-    is_real_folder,
-    make_marked,
-    mark,
-    remove_marked,
-    replace_file,
-    unmark,
-)
+from prvr.data.atomic import clear_abandoned, clear_half_written, is_real_folder, replace_file, unfinished_folder
 from prvr.data.hashes import check_hashes, write_hashes
 from prvr.errors import DataError, TrainingError
 from prvr.models.pretrained import PretrainedModel, write_model
@@ -256,26 +247,24 @@ def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:
     """
     if folder.is_symlink():
         raise TrainingError(f"{folder}: is a symbolic link, expected a folder of the run. Put the folder itself there.")
-    replaced = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{_REPLACED}")
+    replaced = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}{_REPLACED}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = make_marked(folder)
+        temporary = unfinished_folder(folder)
         write(temporary)
         readable = [file for file in temporary.rglob("*") if file.is_file() and file.suffix != ".safetensors"]
         for file in temporary.rglob("*.safetensors"):
             shutil.copymode(readable[0], file)  # safetensors makes them private to the user
         write_hashes(temporary)
         if folder.exists():
-            mark(folder)
             folder.rename(replaced)
         temporary.rename(folder)
-        unmark(folder)
     except Exception as error:
         _recover(folder)
         if isinstance(error, OSError | SafetensorError):
             raise _unwritable(folder, error) from error
         raise
-    remove_marked(replaced)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def load_best(folder: Path, module: nn.Module, name: str = "model.safetensors") -> None:
@@ -306,14 +295,13 @@ def recover(run: Path) -> None:
 
 
 def _recover(folder: Path) -> None:
-    name = re.compile(re.escape(folder.name) + r"\.[0-9a-f]{8}" + re.escape(_REPLACED))
+    name = re.compile(re.escape(folder.name) + r"\.[0-9a-f]{16}" + re.escape(_REPLACED))
     for replaced in [path for path in folder.parent.iterdir() if name.fullmatch(path.name) and is_real_folder(path)]:
         if folder.exists():
-            remove_marked(replaced)
+            shutil.rmtree(replaced, ignore_errors=True)
         else:
             logger.warning("%s: restoring the checkpoint that a killed process was replacing", folder)
             replaced.rename(folder)
-    unmark(folder)
     clear_abandoned(folder)
 
 
