@@ -2,15 +2,16 @@
 
     python scripts/count.py [--names] [--folders] [--check]
 
-Lines and tokens are counted without blanks, comments and docstrings. `--check` only compares the tokens with
-`scripts/budget.toml`. `--names` lists public definitions without documentation and functions with more than eight
-parameters; the fields of a dataclass do not count. `--folders` also counts the folders of `prvr`, `prvr_search` and the
-tests. Run it before and after a change.
+Lines and tokens are counted without blanks, comments and docstrings; words are those of all tracked Markdown. `--check`
+reports each part beside its limit in `scripts/budget.toml`, and fails where one is above it. `--names` lists public
+definitions without documentation and functions with more than eight parameters; the fields of a dataclass do not count.
+`--folders` also counts the folders of `prvr`, `prvr_search` and the tests. Run it before and after a change.
 """
 
 import argparse
 import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
@@ -28,7 +29,20 @@ LEAVES = ("published", "papers", "plot", "toy")
 """Packages of `prvr` that nothing else in it names, see `prvr.LEAVES`."""
 FOLDERS = {**PACKAGES, "tests": ROOT / "tests", "benchmarks": ROOT / "benchmarks", "examples": ROOT / "examples"}
 BUDGET = ROOT / "scripts" / "budget.toml"
+SCRIPTS = "JavaScript"
+WORDS = "words of Markdown"
 MOST_PARAMETERS = 8
+JS_TOKEN = re.compile(
+    r"""
+    (?P<comment>//[^\n]*|/\*.*?\*/)
+    | `(?:\\.|[^`\\])*` | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'
+    | [\w$]+
+    | [-+*/%&|^<>=!?.:]+
+    | [^\s\w]
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""A text is one token, as in Python, and so are operators that touch."""
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -69,19 +83,46 @@ def code_size(path: Path) -> tuple[int, int]:
     return len(lines), count
 
 
+def tracked(*patterns: str) -> list[Path]:
+    """The files that git tracks, those in the work tree."""
+    command = ["git", "-c", "core.quotePath=false", "ls-files", "--", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [ROOT / name for name in listed if (ROOT / name).is_file()]
+
+
+def script_size(path: Path) -> tuple[int, int]:
+    """Lines and tokens of JavaScript, without blanks and comments."""
+    text = path.read_text(encoding="utf-8")
+    tokens = [match for match in JS_TOKEN.finditer(text) if match["comment"] is None]
+    lines = {text.count("\n", 0, place) for match in tokens for place in (match.start(), match.end())}
+    return len(lines), len(tokens)
+
+
+def words(pages: Iterable[Path]) -> int:
+    return sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+
+
 def total(sizes: Iterable[tuple[int, int]]) -> str:
     """Sums of lines and of tokens, as cells of a table."""
     lines, tokens = map(sum, zip(*sizes, strict=True))
     return f"{lines:,} | {tokens:,}"
 
 
-def check(tokens: Mapping[str, int]) -> str | None:
-    """What is larger than its budget, as a message; None if nothing is."""
-    budget = tomllib.loads(BUDGET.read_text(encoding="utf-8"))
-    large = [
-        f"{name} has {tokens[name]:,} tokens, {most:,} allowed" for name, most in budget.items() if tokens[name] > most
-    ]
-    return f"{BUDGET.name}: {'; '.join(large)}. Write less, or raise the budget there." if large else None
+def check(sizes: Mapping[str, int]) -> tuple[str, bool]:
+    """Each part beside its limit, a line each, and whether all keep to it."""
+    limits = tomllib.loads(BUDGET.read_text(encoding="utf-8"))
+    if missing := sorted(set(limits) - set(sizes)):
+        raise SystemExit(f"{BUDGET.name}: {', '.join(missing)}: no such part; there are {', '.join(sizes)}")
+    lines = []
+    for name, limit in limits.items():
+        room = limit - sizes[name]
+        lines.append(
+            f"{name}: {sizes[name]:,} of {limit:,}, " + (f"{room:,} left" if room >= 0 else f"{-room:,} TOO MANY")
+        )
+    kept = all(sizes[name] <= limit for name, limit in limits.items())
+    if not kept:
+        lines.append(f"Write less, or raise the limit in {BUDGET.relative_to(ROOT)}; CONTRIBUTING.md, Size, says how.")
+    return "\n".join(lines), kept
 
 
 def module_name(path: Path, package: str) -> str:
@@ -121,15 +162,22 @@ def main() -> None:
     parser.add_argument(
         "--folders", action="store_true", help="also count the folders of prvr, prvr_search and the tests"
     )
-    parser.add_argument("--check", action="store_true", help="only compare the tokens with scripts/budget.toml")
+    parser.add_argument("--check", action="store_true", help="only compare the sizes with scripts/budget.toml")
     args = parser.parse_args()
     sizes = {path: code_size(path) for folder in FOLDERS.values() for path in sources(folder)}
+    scripts, pages = tracked("*.js"), tracked("*.md")
     if args.check:
-        sys.exit(check({name: sum(sizes[path][1] for path in files) for name, files in parts().items()}))
+        counts = {name: sum(sizes[path][1] for path in files) for name, files in parts().items()}
+        counts[SCRIPTS] = sum(script_size(path)[1] for path in scripts)
+        counts[WORDS] = words(pages)
+        report, kept = check(counts)
+        print(report)
+        sys.exit(not kept)
     print("| part | lines of code | tokens | files |\n|---|---|---|---|")
     for name, files in parts().items():
         print(f"| {name} | {total(sizes[path] for path in files)} | {len(files)} |")
     shipped = (size for path, size in sizes.items() if FOLDERS["examples"] not in path.parents)
+    print(f"| {SCRIPTS} | {total(map(script_size, scripts))} | {len(scripts)} |")
     print(f"| packages, tests and benchmarks | {total(shipped)} | |")
     if args.folders:
         for package in (PACKAGES["prvr"], PACKAGES["prvr_search"], FOLDERS["tests"]):
@@ -147,10 +195,9 @@ def main() -> None:
     names = Counter(path.name for path in sources(PACKAGES["prvr"]))
     twice = sorted(name for name, count in names.items() if count > 1 and name != "__init__.py")
     print(f"file names that stand more than once in prvr: {', '.join(twice) or 'none'}")
-    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    print(f"words of documentation: {sum(len(page.read_text(encoding='utf-8').split()) for page in pages):,}")
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    print(f"tracked files: {len(tracked.splitlines()):,}")
+    guides = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    print(f"{WORDS}: {words(pages):,} in {len(pages)} files, of which pages of documentation: {words(guides):,}")
+    print(f"tracked files: {len(tracked()):,}")
     documented, bare, long = 0, [], []
     for package, folder in PACKAGES.items():
         for path in sources(folder):
