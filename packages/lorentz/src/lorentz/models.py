@@ -62,7 +62,7 @@ def _mobius_add(p: Tensor, q: Tensor, c: Scalar) -> Tensor:
 def _poincare_dist(p: Tensor, q: Tensor, c: Scalar) -> Tensor:
     s = q - p
     shrink = torch.sqrt(_off_boundary(p, c)) * torch.sqrt(_off_boundary(q, c))
-    return (2.0 / hyp.root(c) * torch.asinh(hyp.root(c) * safe_sqrt(hyp.dot(s, s)) / shrink)).squeeze(-1)
+    return 2.0 / hyp.root(c) * torch.asinh(hyp.root(c) * safe_sqrt(hyp.dot(s, s)) / shrink)
 
 
 def _poincare_expmap(p: Tensor, v: Tensor, c: Scalar) -> Tensor:
