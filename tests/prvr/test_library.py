@@ -24,6 +24,7 @@ from prvr.data.sampling import level_counts
 from prvr.errors import DataError
 from prvr_search import Library
 from prvr_search.store import store as stores
+from prvr_search.store import upkeep
 
 av = pytest.importorskip("av")
 
@@ -414,7 +415,7 @@ def test_who_has_a_library_open_follows_it_or_is_told(collection: Collection) ->
 
 
 @pytest.mark.skipif(START != "fork", reason="processes are forked and killed as POSIX does")
-@pytest.mark.parametrize(("owner", "act"), [(stores, "replace_file"), (Path, "unlink"), (os, "sync")])
+@pytest.mark.parametrize(("owner", "act"), [(upkeep, "replace_file"), (Path, "unlink"), (os, "sync")])
 def test_a_move_that_is_killed_loses_nothing(owner: Any, act: str, collection: Collection) -> None:
     collection.search()
     move = ("--move", str(collection.base / "big disk"))

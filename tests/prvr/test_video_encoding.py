@@ -17,7 +17,7 @@ from video_files import MeanColour, noise, plain, write_video
 from prvr.encoders import FeatureSpec, open_encoder
 from prvr_search.films import VideoError, list_videos, open_video
 from prvr_search.films.thumbnails import thumbnail
-from prvr_search.store.encoding import UpdateReport, encode_listed, encode_video
+from prvr_search.store.encoding import Update, UpdateReport, encode_video
 from prvr_search.store.features import FeatureFile, encoder_key
 from prvr_search.store.store import Store
 
@@ -29,7 +29,7 @@ def encode(
 ) -> tuple[UpdateReport, dict[str, FeatureFile]]:
     """Encodes the videos of a folder, as a library does; gives what was done and what is kept of each."""
     store, spec, listing = Store(home), FeatureSpec.of(encoder, rate), list_videos(folder)
-    report = encode_listed(store, folder, listing, spec, lambda: encoder, **options)
+    report = Update(store, folder, listing, spec, lambda: encoder, **options).run()
     key, videos = encoder_key(spec), store.folders.known(folder, listing.videos)
     assert store.verify(key, {video.sha256 for video in videos}) == ()
     films = {film.sha256 for film in store.films(key).values() if film.frames}

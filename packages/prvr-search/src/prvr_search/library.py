@@ -9,7 +9,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,9 +38,10 @@ from prvr_search.ranking.lines import checked_queries, search_lines
 from prvr_search.ranking.query import Query
 from prvr_search.ranking.results import SearchResult
 from prvr_search.ranking.snapshot import Videos
-from prvr_search.store.encoding import Progress, Unreadable, UpdateReport, encode_listed
+from prvr_search.store.encoding import Progress, Unreadable, Update, UpdateReport
 from prvr_search.store.features import encoder_key
 from prvr_search.store.store import LibraryUnwritable, Store
+from prvr_search.store.upkeep import prune
 from prvr_search.vectors.files import delete_vectors
 from prvr_search.vectors.joint import JointModel, open_model
 from prvr_search.vectors.model import TAUGHT, UNTRAINED, ZERO_SHOT, SearchModel
@@ -191,7 +191,7 @@ class Library:
         if videos:
             with self.store.in_use():
                 spec = None if lines_only else self._choose_spec(listing)
-                report = encode_listed(self.store, self.folder, listing, spec, self._open_encoder, progress)
+                report = Update(self.store, self.folder, listing, spec, self._open_encoder, progress).run()
         self.report = report
         return report
 
@@ -293,9 +293,7 @@ class Library:
     def __enter__(self) -> "Library":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def state(self) -> "LibraryState":
@@ -404,7 +402,7 @@ class Library:
                 with suppress(DataError):
                     videos += list_videos(record.path).videos
         films = [film for key in self.store.specs() for film in self.store.films(key).values()]
-        deleted, remaining = self.store.prune(self.folder, videos, [*listing.unlisted])
+        deleted, remaining = prune(self.store, self.folder, videos, [*listing.unlisted])
         delete_vectors(user_cache() / "search", {film.digest for film in films if film.sha256 in deleted})
         return len(deleted), remaining
 

@@ -213,12 +213,14 @@ def run(
     if shard is not None and not update:
         raise CommandError("--shard can only be used with --update.")
     from prvr_search.store.features import encoder_key
+    from prvr_search.store.upkeep import drop_encoder, import_from
+    from prvr_search.store.upkeep import move as move_library
 
     problems: tuple[str, ...] = ()
     with opened_library(folder, args, update=False) as library:
         if import_ is not None:
             with library.store.in_use():
-                count, skipped = library.store.import_from(import_)
+                count, skipped = import_from(library.store, import_)
             print(
                 f"imported: {_videos(count)}"
                 + (f"; {skipped:,} skipped (features missing, damaged or invalid)" if skipped else "")
@@ -237,10 +239,10 @@ def run(
             print(f"pruned: {_videos(deleted)}" + (unreachable if remaining else ""))
         if drop is not None:
             used = library.spec
-            deleted = library.store.drop_encoder(drop, "" if used is None else encoder_key(used))
+            deleted = drop_encoder(library.store, drop, "" if used is None else encoder_key(used))
             print(f"{drop}: features of {_videos(deleted)} deleted")
         if move is not None:
-            library.store.move(move)
+            move_library(library.store, move)
         _show(library)
     return int(bool(problems))
 

@@ -83,7 +83,6 @@ def write_clip(
     *,
     exact: bool | None = None,
     force: bool = False,
-    limits: Limits | None = None,
 ) -> VideoClip:
     """Writes a part of a video file as a file of its own, which appears whole or not at all.
 
@@ -99,7 +98,6 @@ def write_clip(
         exact: True: always re-encode, so that the clip starts at `start`. False: copy from the key frame before
             `start`, however far away it is.
         force: overwrite an existing file.
-        limits: what the video may ask for; default: [Limits][prvr_search.films.Limits]().
 
     Raises:
         ValueError: `start` and `end` are no part of a video, or the ending of `target` is none of `CONTAINERS`.
@@ -115,7 +113,7 @@ def write_clip(
         raise InputError(f"a clip from {start} to {end} s: expected a start from 0 and an end after it")
     if target.suffix.lower() not in CONTAINERS:
         raise InputError(f"{target}: expected a name that ends in {', '.join(CONTAINERS)}")
-    with open_video(source, limits) as video:
+    with open_video(source) as video:
         length = video.info.duration
         first = None if exact else video.key_frame(start)
         if first is not None and exact is None and start - first > _NEAR:
@@ -135,12 +133,12 @@ def write_clip(
             raise DataError(f"{target}: already exists. Choose another name, or overwrite it with --force.")
 
     def write(file: BinaryIO) -> None:
-        clip = None if first is None else _copy(source, first, end, target, file, limits)
+        clip = None if first is None else _copy(source, first, end, target, file)
         if clip is None:
             file.seek(0)
             file.truncate()
             kind = CONTAINERS[target.suffix.lower()]
-            last, has_sound = encode_part(source, start, end, file, kind, Encoding(), limits)
+            last, has_sound = encode_part(source, start, end, file, kind, Encoding())
             clip = VideoClip(target, start, last, has_sound, False)
         clips.append(clip)
         expect_free()  # another process may have been faster
@@ -173,15 +171,13 @@ def _stamp(seconds: float) -> str:
     return (f"{hours}h{minutes:02}m" if hours else f"{minutes}m") + f"{seconds:02}{part}s"
 
 
-def _copy(
-    source: Path, first: Fraction, end: float, target: Path, file: BinaryIO, limits: Limits | None
-) -> VideoClip | None:
+def _copy(source: Path, first: Fraction, end: float, target: Path, file: BinaryIO) -> VideoClip | None:
     """Copies packets from a key frame on; None if the format of the clip does not take them."""
     import av
 
     try:
         with (
-            open_video(source, limits) as video,
+            open_video(source) as video,
             av.open(file, "w", format=CONTAINERS[target.suffix.lower()]) as container,
         ):
             container.metadata["comment"] = CLIP

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import ceil, isfinite
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Float64, Int64
+from jaxtyping import Float, Float32, Float64
 
 from prvr.encoders import VideoEntry
 from prvr.scoring import best_moment, moment_level
@@ -259,17 +258,9 @@ def _timeline(
     scores = np.concatenate([window.scores for window in windows])
     counts = np.array([len(window.scores) for window in windows])
     starts, ends = np.array([(window.start, window.end) for window in windows]).T
-    if len(windows) == 1:
-        return scores, starts + (ends - starts) * _places(len(scores)) / len(scores)
     starts, ends, totals = (np.repeat(values, counts)[:, None] for values in (starts, ends, counts))
     places = np.arange(len(scores)) - np.repeat(np.cumsum(counts) - counts, counts)
     return scores, starts + (ends - starts) * (places[:, None] + [0, 1]) / totals
-
-
-@lru_cache
-def _places(count: int) -> Int64[np.ndarray, "n 2"]:
-    """The numbers 0 to `count` at which equal parts begin and end; cached, since most windows have as many parts."""
-    return np.arange(count)[:, None] + [0, 1]
 
 
 def clock(seconds: int | float) -> str:

@@ -21,7 +21,7 @@ from prvr.errors import DataError
 from prvr.reading import printable
 from prvr_search.films.clips import CLIP
 from prvr_search.films.decode import VideoFile, open_video
-from prvr_search.films.info import FIELDS_VERSION, Limits, VideoError, check_rate
+from prvr_search.films.info import FIELDS_VERSION, VideoError, check_rate
 from prvr_search.films.listing import Listing, VideoPath, below
 from prvr_search.films.subtitles import read_tracks
 from prvr_search.store.features import FeaturesUnreachable, Film, encoder_key
@@ -85,15 +85,8 @@ class UpdateReport:
     problem: str = ""
 
 
-def encode_listed(
-    store: Store,
-    folder: Path,
-    listing: Listing,
-    spec: FeatureSpec | None,
-    encoder: Callable[[], FrameEncoder],
-    progress: Progress | None = None,
-    limits: Limits | None = None,
-) -> UpdateReport:
+@dataclass
+class Update:
     """Encodes the videos of a folder that have no features yet, and notes where all of them are.
 
     Faults of a file's content are kept with the content. What the operating system refuses, such as a file without
@@ -104,25 +97,16 @@ def encode_listed(
         folder: the folder.
         listing: the videos of the folder.
         spec: the features that are wanted; None: nothing is encoded, only described, and subtitles are read.
-        encoder: opens the encoder; called when the first video has to be encoded.
+        open_encoder: opens the encoder; called when the first video has to be encoded.
         progress: called now and then if there is anything to do.
-        limits: what a file may ask for.
-
-    Raises:
-        DataError: the encoder cannot be opened.
     """
-    return _Update(store, folder, listing, spec, encoder, progress, limits or Limits()).run()
 
-
-@dataclass
-class _Update:
     store: Store
     folder: Path
     listing: Listing
     spec: FeatureSpec | None
     open_encoder: Callable[[], FrameEncoder]
-    progress: Progress | None
-    limits: Limits
+    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         folders, films = self.store.folders, self.store.films(encoder_key(self.spec))
@@ -140,6 +124,11 @@ class _Update:
         return self.open_encoder()
 
     def run(self) -> UpdateReport:
+        """Does it, and says what was done.
+
+        Raises:
+            DataError: the encoder cannot be opened.
+        """
         problem, pending, unlisted = "", list[VideoPath](), list[Path]()
         for path, reason in self.listing.unlisted.items():
             if path.is_dir():
@@ -225,7 +214,7 @@ class _Update:
         """Encodes or describes a video; a fault of its content is kept, as is that it is a clip of prvr."""
         (reason, remedy), rows = _OURS, None
         try:
-            with open_video(video.path, self.limits) as file:
+            with open_video(video.path) as file:
                 if not file.info.comment.startswith(CLIP):
                     if self.spec is not None:
                         rows = encode_video(file, self.encoder, self.spec.rate, report=report)
@@ -296,7 +285,7 @@ class _Update:
             if film is None or film.reason or film.version >= FIELDS_VERSION:
                 continue
             try:
-                with open_video(video.path, self.limits) as file:
+                with open_video(video.path) as file:
                     self._keep(film, file, self.store.read(film.key, film.sha256).rows)
             except DataError as error:
                 logger.debug("%s: not described again (%s)", printable(video.id), error)

@@ -10,10 +10,9 @@ import json
 import logging
 import os
 import secrets
-import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from itertools import islice
 from pathlib import Path
 
@@ -21,21 +20,15 @@ import numpy as np
 from jaxtyping import Float32
 
 from prvr.data.atomic import (
-    ABANDONED_AFTER,
-    LOCK,
     PATIENCE,
-    clear_half_written,
     locked,
     owned,
     replace_file,
     user_cache,
-    user_data,
 )
-from prvr.data.hashes import hash_file
 from prvr.encoders import FeatureSpec, Identity
-from prvr.errors import DISK_FULL, DataError, unknown_name
+from prvr.errors import DISK_FULL, DataError
 from prvr.reading import printable
-from prvr_search.films.listing import VideoPath, below, volume_of
 from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.store.features import (
     DESCRIBED,
@@ -44,22 +37,22 @@ from prvr_search.store.features import (
     FeatureFile,
     FeaturesUnreachable,
     Film,
-    encoder_key,
     feature_file,
     is_key,
     is_sha256,
     read_features,
     write_features,
 )
-from prvr_search.store.folders import FOLDERS, Folders, State
-from prvr_search.store.home import MOVED, library_home, moved_to
+from prvr_search.store.folders import Folders
+from prvr_search.store.home import library_home, moved_to
 from prvr_search.store.lines import Lines
-from prvr_search.store.proof import Stamp, put_aside, read_proven, stamp_at, stamp_of, sync, write_cached
+from prvr_search.store.proof import Stamp, put_aside, read_proven, stamp_at, stamp_of, write_cached
 from prvr_search.store.upgrade import is_old, take_over
 
 logger = logging.getLogger(__name__)
 
-_CLAIMS, _CHANGED = "claims", "changed"
+CLAIMS, CHANGED = "claims", "changed"
+"""What lies in a library beside what is kept: the locks of processes and videos, and what changes with features."""
 _LONG = 24 * 3600.0  # seconds to wait for processes that use the library, before it is moved or pruned
 
 
@@ -106,7 +99,7 @@ class Store:
     @property
     def version(self) -> object:
         """Changes when features are written; cheap to read."""
-        return self.home, stamp_at(self.home / _CHANGED)
+        return self.home, stamp_at(self.home / CHANGED)
 
     @contextmanager
     def writable(self) -> Iterator[None]:
@@ -125,17 +118,17 @@ class Store:
 
     def films(self, key: str) -> Mapping[str, Film]:
         """What is kept of videos for an encoder, by sha256; of what another process has written, too."""
-        return self._scan().get(key, {})
+        return self.by_key().get(key, {})
 
     def known(self) -> dict[str, Film]:
         """What is kept of all videos that could be read, whatever the encoder, by sha256."""
-        films = self._scan()
+        films = self.by_key()
         of_keys = sorted(films, key=lambda key: key != DESCRIBED)
         return {sha256: film for key in of_keys for sha256, film in films[key].items() if not film.reason}
 
     def specs(self) -> dict[str, FeatureSpec]:
         """All encoders that there are features of, by key."""
-        firsts = ((key, film.spec) for key, films in self._scan().items() for film in islice(films.values(), 1))
+        firsts = ((key, film.spec) for key, films in self.by_key().items() for film in islice(films.values(), 1))
         return {key: spec for key, spec in firsts if spec is not None}
 
     def read(self, key: str, sha256: str) -> FeatureFile:
@@ -156,7 +149,7 @@ class Store:
             self._damaged[key, sha256] = str(error)
             self._films.get(key, {}).pop(sha256, None)
             put_aside(path)
-            self._touch()
+            self.touch()
             raise DataError(f"{error} Run the command again to encode the video.") from error
 
     def lines_of(self, film: Film) -> Sequence[SubtitleLine]:
@@ -200,7 +193,7 @@ class Store:
             rows = np.empty((0, 0 if film.spec is None else film.spec.dim), np.float32)
         with self.writable():
             self._note(write_features(path, film, rows, lines))
-            self._touch()
+            self.touch()
 
     def verify(self, key: str | None, shas: Collection[str]) -> tuple[str, ...]:
         """What is wrong with the features of some videos: their files are read and compared with their hashes.
@@ -209,7 +202,7 @@ class Store:
             key: of the encoder; None: of all.
             shas: the videos, by sha256.
         """
-        for of, sha256, _ in [*_feature_files(self.home)]:
+        for of, sha256, _ in [*feature_files(self.home)]:
             if key in (None, of) and sha256 in shas:
                 try:
                     self.read(of, sha256)
@@ -217,8 +210,8 @@ class Store:
                     self._damaged[of, sha256] = str(error)
         return tuple(why for (of, sha256), why in self._damaged.items() if key in (None, of) and sha256 in shas)
 
-    def _scan(self) -> dict[str, dict[str, Film]]:
-        """What the files of features hold; those that have changed since they were last read are read again."""
+    def by_key(self) -> Mapping[str, Mapping[str, Film]]:
+        """What the files of features hold, by key and sha256; those that have changed are read again."""
         if self._scanned is not None and self._scanned == self.version:
             return self._films
         version = self.version
@@ -226,7 +219,7 @@ class Store:
             self._read_catalogue()
         films: dict[str, dict[str, Film]] = {}
         is_new = False
-        for key, sha256, stamp in _feature_files(self.home):
+        for key, sha256, stamp in feature_files(self.home):
             film = self._films.get(key, {}).get(sha256)
             if film is None or film.stamp != stamp:
                 is_new = True
@@ -263,201 +256,23 @@ class Store:
             films[key] = spec and astuple(spec), [[*vars(film).values()][:-1] for film in of_key.values()]
         write_cached(self._cache / "films", [json.dumps(films).encode()])
 
-    def _touch(self) -> None:
+    def touch(self) -> None:
         """Lets other processes see that features have changed."""
         with suppress(OSError):
-            replace_file(self.home / _CHANGED, lambda file: file.write(secrets.token_bytes(8)), durable=False)
+            replace_file(self.home / CHANGED, lambda file: file.write(secrets.token_bytes(8)), durable=False)
 
-    # The whole.
-
-    def prune(self, folder: Path, videos: Sequence[VideoPath], unlisted: Sequence[Path] = ()) -> tuple[list[str], int]:
-        """Deletes what is kept of videos that were seen below a folder, are gone now, and were seen nowhere else.
-
-        Files that are not known yet are read first, for one may have been renamed. What is on a disk that is not there,
-        or may be in what cannot be read, is kept, and so is what was never seen.
-
-        Args:
-            folder: the folder.
-            videos: the videos that it holds now, and those of other folders that a video may have been moved to.
-            unlisted: what of the folder cannot be listed.
-
-        Returns:
-            The sha256 of the videos that were deleted, and how many are kept because it is not known whether they are
-            gone.
-
-        Raises:
-            DataError: another process uses the library, or what is known of a folder was damaged.
-        """
-        if damaged := [*(self.home / FOLDERS).glob("*.damaged")]:
-            raise DataError(
-                f"{damaged[0]}: nothing was deleted, since it is not known what lies in a folder that was searched. "
-                "Search all folders again, or delete this file."
-            )
-        with self.alone():
-            states = {video.state for video in videos}
-            records = {state for record in self.folders.all() for state in record.places}
-            missing = dict[State, str]()
-            unreachable, unread = set[str](), set[int]()
-            for state, place in self.folders.places(folder).items():
-                if state in states or below(place.path, unlisted):
-                    continue
-                if volume_of(place.path) != place.volume:
-                    unreachable.add(place.sha256)
-                else:
-                    missing[state] = place.sha256
-            sizes = {size for _, size, _ in missing}
-            renamed = list[VideoPath]()
-            for video in videos:
-                if video.size in sizes and video.state not in records:
-                    with suppress(OSError):
-                        sha256 = hash_file(video.path)
-                        if video.unchanged:
-                            renamed.append(video._replace(sha256=sha256))
-                            continue
-                    unread.add(video.size)
-            if any(map(_may_be_there, unlisted)):
-                unread = sizes
-            unreachable |= {sha256 for (_, size, _), sha256 in missing.items() if size in unread}
-            self.folders.see(folder, renamed)
-            self.folders.forget([state for state, sha256 in missing.items() if sha256 not in unreachable])
-            seen = {place.sha256 for record in self.folders.all() for place in record.places.values()}
-            unused = sorted({*missing.values()} - seen)
-            for key, of_key in self._scan().items():
-                for sha256 in unused & of_key.keys():
-                    feature_file(self.home, key, sha256).unlink(missing_ok=True)
-            self.lines.forget(unused)
-            self._touch()
-            for place in (self.home / FEATURES).glob("*/??"):
-                if not (place.is_symlink() or place.parent.is_symlink()):
-                    clear_half_written(place, older_than=ABANDONED_AFTER)
-            return unused, len(unreachable)
-
-    def drop_encoder(self, name: str, kept: str = "") -> int:
-        """Deletes the features of all videos that encoders of a name have made.
-
-        Args:
-            name: the name of the encoders.
-            kept: the key of one of them that stays.
-
-        Returns:
-            The number of features, one for each video and key.
-
-        Raises:
-            DataError: there is no such encoder, a folder is still searched with it, or another process uses the
-                library.
-        """
-        with self.alone():
-            specs = self.specs()
-            keys = [key for key, spec in specs.items() if spec.encoder.name == name and key != kept]
-            if not keys:
-                if kept in specs and specs[kept].encoder.name == name:
-                    raise DataError(f"{name} is the current encoder. Search the folder with another --encoder first.")
-                names = sorted({spec.encoder.name for key, spec in specs.items() if key != kept})
-                raise DataError(unknown_name("replaced encoder", name, names))
-            for folder in self.folders.all():
-                if folder.encoder is not None and encoder_key(folder.encoder) in keys:
-                    raise DataError(f"{folder.path}: is searched with {name}. Search it with another --encoder first.")
-            films = [film for key in keys for film in self.films(key).values()]
-            for film in films:
-                feature_file(self.home, film.key, film.sha256).unlink(missing_ok=True)
-            self._touch()
-            return sum(film.frames > 0 for film in films)
-
-    def import_from(self, home: Path) -> tuple[int, int]:
-        """Takes over the features of another library, in which nothing is changed; no file of this one is replaced.
-
-        Files prove themselves, so they are copied as they are. A copy that was interrupted is continued.
-
-        Returns:
-            The number of videos that are new here, and of those that were skipped, because the file of their features
-            is damaged or not as prvr writes it.
-
-        Raises:
-            DataError: there is no library.
-        """
-        home = home.expanduser().absolute()
-        other = Folders(lambda: home, None)
-        count = self._take_over(home)
-        if not count and not any((home / name).is_dir() for name in (FEATURES, FOLDERS)):
-            raise DataError(
-                f"{home}: no library found, there is no folder {FEATURES}. Pass a folder given to --library."
-            )
-        videos, skipped = set[str](), set[str]()
-        with self.writable():
-            for key, sha256, _ in _feature_files(home):
-                path, target = (feature_file(place, key, sha256) for place in (home, self.home))
-                if target.exists():
-                    continue
-                try:
-                    file = read_features(path)
-                except (DataError, OSError) as error:
-                    logger.info("skipped: %s", printable(str(error)))
-                    skipped.add(sha256)
-                    continue
-                target.parent.mkdir(parents=True, exist_ok=True)
-                replace_file(target, lambda copy, path=path: copy.write(path.read_bytes()), durable=False)
-                if file.film.frames:
-                    videos.add(sha256)
-            sync()
-            self._touch()
-            films = {sha256 for of_key in self._scan().values() for sha256 in of_key}
-            for record in other.all():
-                if places := {state: place for state, place in record.places.items() if place.sha256 in films}:
-                    self.folders.add(replace(record, places=places))
-        return count + len(videos), len(skipped - videos)
-
-    def _take_over(self, home: Path) -> int:
+    def take_over(self, home: Path) -> int:
         """Takes over a library of an older version, this one or another, which stays as it is; gives its videos."""
         if not is_old(home):
             return 0
         count = take_over(self.home, self.folders, home, keep=home != self.home)
         logger.info("%s: %s videos of an earlier version taken over, without encoding", home, f"{count:,}")
-        self._touch()
+        self.touch()
         return count
 
-    def move(self, target: Path) -> None:
-        """Moves the library to another folder; later commands find the library of the user there.
-
-        Nothing is deleted before the copy is complete. A move that was interrupted is continued.
-
-        Raises:
-            DataError: the folder cannot take it, another process uses the library, or a part of it is a link.
-        """
-        target = Path(os.path.realpath(target.expanduser()))
-        with self.alone():
-            home, default = self.home.resolve(), user_data() / "library"
-            is_users = home == (moved_to(default) or default).resolve()
-            files = _files(home)
-            _expect_free(target, home)
-            try:
-                for path in files:
-                    copy = target / path.relative_to(home)
-                    copy.parent.mkdir(parents=True, exist_ok=True)
-                    content = path.read_bytes()
-                    replace_file(copy, lambda file, content=content: file.write(content), durable=False)
-                    if copy.read_bytes() != content:
-                        raise OSError(errno.EIO, "the copy differs", str(copy))
-                sync()
-            except OSError as error:
-                raise DataError(
-                    f"{target}: the library cannot be copied there ({error}). It is still in {home}. Free space, or "
-                    "name another folder."
-                ) from error
-            if is_users and target != default.resolve():  # any other is named with --library each time
-                default.mkdir(parents=True, exist_ok=True)
-                _note_move(default, target)
-            (target / MOVED).unlink(missing_ok=True)
-            _note_move(home, target)
-            shutil.rmtree(home / _CLAIMS, ignore_errors=True)
-            for path in [*files, home / _CHANGED]:
-                path.unlink(missing_ok=True)
-            for folder in [*sorted((home / FEATURES).glob("**/"), reverse=True), home / FOLDERS]:
-                with suppress(OSError):  # what is not ours stays
-                    (folder / LOCK).unlink(missing_ok=True)
-                    folder.rmdir()
-        self._named = self._named and target
-        self.home = target
-        self._films, self._scanned = {}, None
+    def follow(self, target: Path) -> None:
+        """Uses the library in the folder that it was moved to."""
+        self._named, self.home = self._named and target, target
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -474,11 +289,11 @@ class Store:
                 self.home = self._place()
                 self.home.mkdir(parents=True, exist_ok=True)
                 with owned(self.home, wait=PATIENCE):
-                    place = self.home / _CLAIMS / f"process-{os.getpid()}-{secrets.token_hex(4)}"
+                    place = self.home / CLAIMS / f"process-{os.getpid()}-{secrets.token_hex(4)}"
                     if self._place() == self.home:
                         place.parent.mkdir(exist_ok=True)
                         stack.enter_context(_claim(place))
-                        self._take_over(self.home)
+                        self.take_over(self.home)
             if self._place() != self.home:  # it was moved while this process waited
                 stack.enter_context(self.in_use())
             yield
@@ -504,8 +319,8 @@ class Store:
             stack.enter_context(self.writable())
             if self._place() != self.home:
                 raise DataError(f"{self.home}: was just moved by another process. Run again.")
-            self._take_over(self.home)
-            for path in (self.home / _CLAIMS).glob("*"):
+            self.take_over(self.home)
+            for path in (self.home / CLAIMS).glob("*"):
                 with _claim(path, _LONG) as is_free:
                     if not is_free:
                         raise DataError(busy)
@@ -517,7 +332,7 @@ class Store:
 
         On a file system without locks it is claimed at once, and two processes may encode the same video.
         """
-        path = self.home / _CLAIMS / f"{key}-{sha256}"
+        path = self.home / CLAIMS / f"{key}-{sha256}"
         is_mine = True
         with ExitStack() as stack:
             with self.writable():
@@ -530,7 +345,7 @@ class Store:
             yield is_mine
 
 
-def _feature_files(home: Path) -> Iterator[tuple[str, str, Stamp]]:
+def feature_files(home: Path) -> Iterator[tuple[str, str, Stamp]]:
     """Of every file of features the key, the sha256 of the video and the stamp; links are not followed."""
     for keys in _folders(home / FEATURES):
         for place in _folders(Path(keys.path)) if is_key(keys.name) else ():
@@ -545,57 +360,6 @@ def _folders(place: Path) -> list[os.DirEntry[str]]:
     with suppress(OSError):
         return sorted((e for e in os.scandir(place) if e.is_dir(follow_symlinks=False)), key=lambda entry: entry.name)
     return []
-
-
-def _files(home: Path) -> list[Path]:
-    """The files that a library is made of.
-
-    Raises:
-        DataError: there are none, or one of them is a link.
-    """
-    paths = [home / FEATURES, *(home / FEATURES).rglob("*"), home / FOLDERS, *(home / FOLDERS).glob("*")]
-    if links := [path for path in paths if path.is_symlink()]:
-        raise DataError(
-            f"{links[0]}: is a symbolic link; a library is moved with all that it holds. Put what the link leads to in "
-            "its place, or move only that and renew the link."
-        )
-    files = [path for path in paths if path.is_file() and path.name != LOCK]
-    if not files:
-        raise DataError(f"{home}: no library found to move.")
-    return files
-
-
-def _expect_free(target: Path, home: Path) -> None:
-    """Refuses a folder that a library cannot be moved to.
-
-    Raises:
-        DataError: says why.
-    """
-    try:
-        for inner, outer in ((target, home), (home, target)):
-            if any(path.exists() and path.samefile(outer) for path in (inner, *inner.parents) if outer.exists()):
-                raise DataError(f"{target}: overlaps the library {home}. Name another folder.")
-        names = {path.name for path in target.iterdir()} if target.exists() else set()
-    except OSError as error:
-        raise DataError(f"{target}: cannot be read ({error}). Name a new folder.") from error
-    was_ours = moved_to(target) == home  # the library comes back
-    if MOVED in names and not was_ours:
-        raise DataError(f"{target}: another library was moved away from there. Name a new folder.")
-    if names - {FEATURES, FOLDERS, *((MOVED, LOCK) if was_ours else ())}:
-        raise DataError(f"{target}: already exists and is not empty. Name a new folder.")
-
-
-def _note_move(home: Path, target: Path) -> None:
-    replace_file(home / MOVED, lambda file: file.write(os.fsencode(target) + b"\n"))
-
-
-def _may_be_there(path: Path) -> bool:
-    """Whether there is a file or folder, or that cannot be told; links to nothing are none."""
-    try:
-        path.stat()
-    except OSError as error:
-        return error.errno != errno.ENOENT
-    return True
 
 
 @contextmanager
