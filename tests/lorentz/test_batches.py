@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 import torch
-from functions import Operation, axes_of, functions, operations
+from functions import axes_of, functions, operations
 from torch import Tensor
 
 import lorentz.functional as lf
 from lorentz.manifold import Lorentz, PoincareBall
 from lorentz.models import poincare_dist
 
+Operation = Callable[..., Tensor]
 F64 = torch.float64
-CLOSE = {"rtol": 1e-10, "atol": 1e-10}  # a sum over more rows may be taken in another order
+CLOSE: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-10}  # a sum over more rows may be taken in another order
 BATCHES = [(), (1,), (0,), (2, 1), (1, 3), (2, 0), (1, 1, 1)]
 SETS = {"heads", "lorentz_attention", "pairwise_dist_exact", "centroid_native"}  # beside those that say it
 
@@ -70,7 +71,7 @@ def test_no_points_and_curvatures_of_rows(function: str) -> None:
     tensors = drawn((4, 1), 0, 3)
     torch.testing.assert_close(operation(*tensors, c), by_themselves(operation, (4, 1, 0), tensors, c), **CLOSE)
     tensors, c = drawn((2, 1), 2, 3), torch.tensor([0.3, 4.0], dtype=F64)[:, None, None, None]
-    alone = [operation(*(tensor[i] for tensor in tensors), c[i]) for i in range(2)]
+    alone = [operation(*(tensor[i] for tensor in tensors), c[i]) for i in range(2)]  # pyright: ignore[reportCallIssue]
     if function != "log_prob":  # of a distribution, whose curvature is one number
         torch.testing.assert_close(operation(*tensors, c), torch.stack(alone), **CLOSE)
 
@@ -83,11 +84,11 @@ def test_many_rows_with_a_curvature_each_and_with_one(function: str) -> None:
     tensors = [tensor.requires_grad_() for tensor in drawn((), 70_001, 3)]
     for c in (torch.tensor(0.7, dtype=F64), 0.3 + torch.rand(70_001, 1, dtype=F64)):
         rows = c if c.ndim else c.expand(70_001, 1)
-        value = operation(*tensors, c)
+        value = operation(*tensors, c)  # pyright: ignore[reportCallIssue]
         found = torch.autograd.grad(value.sum(), tensors, allow_unused=True)
         for part in (slice(0, 9), slice(-9, None)):
             few = [tensor.detach()[part].requires_grad_() for tensor in tensors]
-            alone = operation(*few, rows[part])
+            alone = operation(*few, rows[part])  # pyright: ignore[reportCallIssue]
             torch.testing.assert_close(value[part], alone, **CLOSE)
             slopes = torch.autograd.grad(alone.sum(), few, allow_unused=True)
             for one, other in zip(found, slopes, strict=True):

@@ -46,6 +46,11 @@ def test_key_padding_mask_has_the_meaning_of_torch() -> None:
     moved = torch.where(padding[..., None], x.flip(0), x)  # what is padding has no influence
     torch.testing.assert_close(attention(x, moved, moved, key_padding_mask=padding), masked)
     torch.testing.assert_close(attention(x[0], x[0], x[0], key_padding_mask=padding[0]), masked[0])
+    # With both masks a key counts where both let it.
+    mask = torch.tensor([True, True, False, True])
+    both = attention(x, x, x, mask=mask, key_padding_mask=padding)
+    assert torch.equal(both, attention(x, x, x, mask=mask & ~padding[:, None, None]))
+    assert not torch.equal(both, masked)
 
 
 @pytest.mark.parametrize(
