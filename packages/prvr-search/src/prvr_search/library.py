@@ -40,12 +40,13 @@ from prvr_search.ranking.results import SearchResult
 from prvr_search.ranking.snapshot import Videos
 from prvr_search.store.encoding import Progress, Unreadable, Update, UpdateReport
 from prvr_search.store.features import encoder_key
+from prvr_search.store.proof import stamp_at
 from prvr_search.store.store import LibraryUnwritable, Store
 from prvr_search.store.upkeep import prune
 from prvr_search.vectors.files import delete_vectors
 from prvr_search.vectors.joint import JointModel, open_model
 from prvr_search.vectors.model import TAUGHT, UNTRAINED, ZERO_SHOT, SearchModel
-from prvr_search.vectors.taught import Taught, read_taught, taught_stamp, write_taught
+from prvr_search.vectors.taught import Taught, read_taught, taught_file, write_taught
 
 if TYPE_CHECKING:
     from prvr_search.vectors.teaching import Comparison
@@ -342,7 +343,8 @@ class Library:
         features = self.features()
         joint = JointModel(features.spec, self._text(features.spec), self._device)
         taught, comparison = teach(captions, features, joint, _WINDOW, progress)
-        write_taught(self.store, self.folder, features.spec, taught)
+        with self.store.in_use(), self.store.writable():
+            write_taught(taught_file(self.store.home, self.folder, features.spec), taught)
         return comparison
 
     def taught(self) -> Taught | None:
@@ -351,7 +353,8 @@ class Library:
         Raises:
             DataError: the file is damaged, or was made for something else.
         """
-        return None if self.spec is None else read_taught(self.store, self.folder, self.spec)
+        spec = self.spec
+        return None if spec is None else read_taught(taught_file(self.store.home, self.folder, spec), spec)
 
     def forget(self) -> bool:
         """Deletes what `teach` made; False if there is nothing.
@@ -359,15 +362,18 @@ class Library:
         Raises:
             DataError: the library cannot be written.
         """
-        if self.spec is None or taught_stamp(self.store, self.folder, self.spec) is None:
+        if self.spec is None:
             return False
-        write_taught(self.store, self.folder, self.spec, None)
-        return True
+        with self.store.in_use(), self.store.writable():
+            path = taught_file(self.store.home, self.folder, self.spec)
+            was_taught = path.is_file()
+            path.unlink(missing_ok=True)
+        return was_taught
 
     def _taught_stamp(self) -> object:
         """Changes with what `teach` made, if searches may use it."""
         spec = self.spec if self._model in (None, TAUGHT) else None
-        return None if spec is None else taught_stamp(self.store, self.folder, spec)
+        return None if spec is None else stamp_at(taught_file(self.store.home, self.folder, spec))
 
     def _text(self, spec: FeatureSpec) -> TextFeaturizer:
         return open_featurizer(self._encoder_name or spec.encoder, self._device, download=self._download)

@@ -59,6 +59,8 @@ class QueryOptions:
         image: a picture: a JPEG, PNG, WebP, GIF or BMP file
         like: a time or an interval of a video of the folder: beach.mp4@12:30 or beach.mp4@12:30-12:45. That video is
             excluded from the results
+        then: a sentence about what follows: the rest of the query is to be shown before it
+        within: with --then: seconds from the start of what comes first to that of what follows, at most
         subtitles: words of the subtitles; without a sentence, only lines of subtitles are searched
     """
 
@@ -67,13 +69,16 @@ class QueryOptions:
     without: Annotated[list[str], Parameter(metavar="SENTENCE")] = field(default_factory=list)
     image: Annotated[str | None, Parameter(metavar="PICTURE")] = None
     like: Annotated[tuple[str, float, float | None] | None, parsed_by(passage, "VIDEO@TIME")] = None
+    then: Annotated[str, Parameter(metavar="SENTENCE", show_default=False)] = ""
+    within: Seconds = 30.0
     subtitles: Annotated[str, Parameter(metavar="TEXT", show_default=False)] = ""
 
     def query(self, *sentences: str) -> "Query":
         """The query for sentences, with the other parts."""
         from prvr_search import Query
 
-        return Query([*sentences, *self.more], self.without, self.image, self.like, self.subtitles)
+        texts = [*sentences, *self.more]
+        return Query(texts, self.without, self.image, self.like, self.subtitles, self.then, self.within)
 
 
 Patterns = Annotated[list[str], Parameter(metavar="PATTERN")]
@@ -150,7 +155,7 @@ def run(
         moments: maximum number of moments per video in exported files
     """
     sentences, piped = _sentences(query, parts), _piped(args)
-    asks = not sentences and parts == QueryOptions(without=parts.without)
+    asks = not sentences and parts == QueryOptions(without=parts.without, then=parts.then, within=parts.within)
     if asks and args != OutputOptions():
         raise CommandError(f"The options of the output need a sentence or --file: {_EXAMPLE}.")
     load("prvr_search.library")

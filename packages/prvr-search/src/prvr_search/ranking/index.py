@@ -29,6 +29,7 @@ from prvr_search.ranking.scores import (
     video_scores,
     window_timelines,
 )
+from prvr_search.ranking.sequences import sequence_hits
 from prvr_search.ranking.snapshot import Snapshot, features_hash, unpacked
 from prvr_search.store.lines import Lines
 from prvr_search.vectors.embedding import cut_windows, embed, index_key
@@ -197,10 +198,14 @@ class VideoIndex:
         with self._lock:
             snapshot = self._snapshot
             vectors = {q: query_vector(query, self.model, snapshot) for q, query in enumerate(asked) if query.shows}
+            follows = {q: query_vector(Query(asked[q].then), self.model, snapshot) for q in vectors if asked[q].then}
             backend = self._in_step(snapshot)
         searched = {passage: searched_videos(snapshot, where, passage) for passage in {q.passage for q in asked}}
         lines = [matching_lines(snapshot, self._subtitles, query, searched[query.passage]) for query in asked]
         hits = [line_hits(snapshot, matches, moments) for matches in lines]
+        for q, text in follows.items():
+            texts = same_width([vectors.pop(q), text])
+            hits[q] = sequence_hits(snapshot, texts, asked[q].within, searched[asked[q].passage], k)
         depth = max(k, self.model.candidates) if isinstance(self.model, Rescores) else k
         shown = [*vectors]
         for first in range(0, len(shown), _QUERIES):

@@ -54,6 +54,8 @@ class Query:
             one of a joint encoder alone (`zero-shot` or `training-free`).
         like: a moment of a video of the index: a `Passage`, or a tuple of its fields. This video and its copies are
             excluded.
+        then: a sentence about what follows: all else is to be shown before it, and one moment of each video holds both.
+        within: seconds from the start of what comes first to that of what follows, at most.
         subtitles: words of the subtitles. Without a sentence, picture or moment, only lines are searched; with them,
             both rankings are joined. Of a query that is one sentence, its words are searched for in lines as well.
 
@@ -72,12 +74,14 @@ class Query:
     image: Path | str | bytes | np.ndarray | None = None
     like: tuple[Any, ...] | None = None
     subtitles: str = ""
+    then: str = ""
+    within: float = 30.0
 
     def __post_init__(self) -> None:
         for name in ("texts", "without"):
             texts = getattr(self, name)
             object.__setattr__(self, name, (texts,) if isinstance(texts, str) else tuple(texts))
-        for text in (*self.texts, *self.without, self.subtitles):
+        for text in (*self.texts, *self.without, self.subtitles, self.then):
             if not is_unicode(text):
                 raise InputError(f"Query: {short(text)}: expected text, got bytes that are not UTF-8")
         if self.like is not None:
@@ -89,8 +93,11 @@ class Query:
             raise InputError(
                 "Query: nothing to search for. Pass a sentence, a picture, a moment of a video, or `subtitles`."
             )
-        if self.without and not self.shows:
-            raise InputError("Query: `without` alone is not a query: add a sentence, a picture or a moment.")
+        if (self.without or self.then) and not self.shows:
+            name = "without" if self.without else "then"
+            raise InputError(f"Query: `{name}` alone is not a query: add a sentence, a picture or a moment.")
+        if not self.within > 0:
+            raise InputError(f"Query: within={self.within}; expected a positive number of seconds")
 
     @staticmethod
     def of(query: "str | Query") -> "Query":
@@ -111,6 +118,7 @@ class Query:
             and self.image is None
             and self.like is None
             and not self.subtitles
+            and not self.then
         )
         return self.texts[0] if plain else None
 
@@ -126,7 +134,8 @@ class Query:
         film = [] if self.passage is None else [f"like {self.passage}"]
         lines = [f"subtitles: {self.subtitles}"] if self.subtitles else []
         parts = " + ".join([*self.texts, *picture, *film, *lines])
-        return ", ".join([parts, *(f"without {text}" for text in self.without)])
+        then = [f"then {self.then}"] if self.then else []
+        return ", ".join([parts, *(f"without {text}" for text in self.without), *then])
 
 
 def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float32[np.ndarray, " e"]:

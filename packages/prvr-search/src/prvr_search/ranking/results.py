@@ -180,7 +180,7 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int, usual: float = 
         >>> merged_moments([WindowTimeline(0.0, 40.0, 0.2, flat), WindowTimeline(20.0, 60.0, 0.9, peak)], 3)
         (Moment(start=30.0, end=40.0, score=1.0),)
     """
-    scores, edges = _timeline(windows)
+    scores, edges = timeline(windows)
     order = scores.argsort()
     elapsed = np.diff(edges)[order, 0].cumsum()
     median = float(scores[order[np.searchsorted(elapsed, elapsed[-1] / 2 * (1 - 1e-9))]])  # the lower of two
@@ -223,7 +223,7 @@ def relevance_curve(windows: Sequence[WindowTimeline], duration: float, parts: i
         >>> relevance_curve([WindowTimeline(0.0, 8.0, 0.0, np.array([0.25, 0.5], np.float32))], 8.0, 4)
         (0.25, 0.25, 0.5, 0.5)
     """
-    scores, edges = _timeline(windows)
+    scores, edges = timeline(windows)
     return tuple(highest(scores, edges / duration, parts).tolist())
 
 
@@ -251,7 +251,7 @@ def highest(
     return line
 
 
-def _timeline(
+def timeline(
     windows: Sequence[WindowTimeline],
 ) -> tuple[Float32[np.ndarray, " n"], Float64[np.ndarray, "n 2"]]:
     """The scores of all windows, one after the other, and when each begins and ends."""

@@ -23,25 +23,39 @@ from prvr_search.vectors.rows import unit
 SHARE = 0.4
 """How much of the mean is subtracted, see `benchmarks/studies/films.md`."""
 
-_SUBJECTS = """an astronaut|a pharaoh|a glassblower|a submarine captain|a fencer|a beekeeper|a samurai|a surgeon|
-a falconer|a welder|a hypnotist|a lighthouse keeper|a cosmonaut|a matador|a puppeteer|a locksmith|a gladiator|
-an alchemist|a ventriloquist|a stonemason|a druid|a kangaroo|a walrus|a flamingo|an armadillo|a mermaid|a gargoyle|
-a pelican|a centaur|an android|a chimpanzee|a sphinx"""
-_ACTIONS = """polishes a harpsichord|auctions a meteorite|tattoos a cello|shears an alpaca|translates hieroglyphs|
-defuses a torpedo|varnishes a gondola|weighs plutonium|milks a yak|engraves a gravestone|restores a fresco|
-dissects a squid|forges a passport|tunes an accordion|inspects a reactor|harvests saffron|brews absinthe|
-embalms a crocodile|repairs a typewriter|calibrates a seismograph|smuggles truffles|excavates a mammoth|
-crowns an emperor|shoes a camel|distils turpentine|upholsters a throne|solders a radio telescope|
-trains a falcon|bottles a hurricane|counts ballots|refuels a zeppelin|signs a peace treaty"""
-_PLACES = """inside a volcano|beneath the polar ice|in a catacomb|in a monastery|at a stock exchange|in a coal mine|
-on an oil platform|in a cathedral crypt|at a royal funeral|in a wind tunnel|aboard a galleon|in a courtroom|
-behind a glacier|in a mangrove swamp|on a space station|in a salt desert|at the opera|in a medieval dungeon|
-beside a geyser|in a foundry|on a coral reef|at a coronation|in a planetarium|under a viaduct|
-in a parliament|on a Mongolian steppe|in a morgue|at a rocket launch|in an observatory|
-inside a pyramid|in a shipyard|on an iceberg"""
 SENTENCES = tuple(
-    " ".join(words)
-    for words in zip(*([*map(str.strip, part.split("|"))] for part in (_SUBJECTS, _ACTIONS, _PLACES)), strict=True)
+    """an astronaut polishes a harpsichord inside a volcano
+a pharaoh auctions a meteorite beneath the polar ice
+a glassblower tattoos a cello in a catacomb
+a submarine captain shears an alpaca in a monastery
+a fencer translates hieroglyphs at a stock exchange
+a beekeeper defuses a torpedo in a coal mine
+a samurai varnishes a gondola on an oil platform
+a surgeon weighs plutonium in a cathedral crypt
+a falconer milks a yak at a royal funeral
+a welder engraves a gravestone in a wind tunnel
+a hypnotist restores a fresco aboard a galleon
+a lighthouse keeper dissects a squid in a courtroom
+a cosmonaut forges a passport behind a glacier
+a matador tunes an accordion in a mangrove swamp
+a puppeteer inspects a reactor on a space station
+a locksmith harvests saffron in a salt desert
+a gladiator brews absinthe at the opera
+an alchemist embalms a crocodile in a medieval dungeon
+a ventriloquist repairs a typewriter beside a geyser
+a stonemason calibrates a seismograph in a foundry
+a druid smuggles truffles on a coral reef
+a kangaroo excavates a mammoth at a coronation
+a walrus crowns an emperor in a planetarium
+a flamingo shoes a camel under a viaduct
+an armadillo distils turpentine in a parliament
+a mermaid upholsters a throne on a Mongolian steppe
+a gargoyle solders a radio telescope in a morgue
+a pelican trains a falcon at a rocket launch
+a centaur bottles a hurricane in an observatory
+an android counts ballots inside a pyramid
+a chimpanzee refuels a zeppelin in a shipyard
+a sphinx signs a peace treaty on an iceberg""".splitlines()
 )
 """32 sentences in which no subject, action or place stands twice."""
 

@@ -16,8 +16,7 @@ from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record
 from prvr_search.store.features import encoder_key
 from prvr_search.store.folders import FOLDERS
-from prvr_search.store.proof import Stamp, read_proven, stamp_at, write_proven
-from prvr_search.store.store import Store
+from prvr_search.store.proof import read_proven, write_proven
 
 _MEND = "Run prvr teach FOLDER CAPTIONS.csv again, or prvr teach FOLDER --forget."
 
@@ -61,24 +60,18 @@ class Taught:
         return f"{self.captions:,} captions of {self.videos:,} videos ({change}): {use}"
 
 
-def taught_file(store: Store, folder: Path, spec: FeatureSpec) -> Path:
-    """Where the map of a folder and an encoder lies."""
+def taught_file(home: Path, folder: Path, spec: FeatureSpec) -> Path:
+    """Where the map of a folder and an encoder lies in a library."""
     name = hashlib.sha256(os.fsencode(folder)).hexdigest()
-    return store.home / FOLDERS / f"{name}.{encoder_key(spec)}.taught"
+    return home / FOLDERS / f"{name}.{encoder_key(spec)}.taught"
 
 
-def taught_stamp(store: Store, folder: Path, spec: FeatureSpec) -> Stamp | None:
-    """Changes with the map of a folder and an encoder; None if there is none."""
-    return stamp_at(taught_file(store, folder, spec))
-
-
-def read_taught(store: Store, folder: Path, spec: FeatureSpec) -> Taught | None:
-    """The map of a folder and an encoder; None if there is none.
+def read_taught(path: Path, spec: FeatureSpec) -> Taught | None:
+    """The map of an encoder, of its file; None if there is none.
 
     Raises:
         DataError: the file is damaged, or was made for something else.
     """
-    path = taught_file(store, folder, spec)
     try:
         values = parse_json(bytes(read_proven(path)[0]).decode("utf-8", "replace"), str(path))
     except FileNotFoundError:
@@ -95,16 +88,11 @@ def read_taught(store: Store, folder: Path, spec: FeatureSpec) -> Taught | None:
     raise DataError(f"{path}: expected a finite map of this encoder. {_MEND}")
 
 
-def write_taught(store: Store, folder: Path, spec: FeatureSpec, taught: Taught | None) -> None:
-    """Replaces the map of a folder and an encoder, or deletes it.
+def write_taught(path: Path, taught: Taught) -> None:
+    """Replaces the map of a file.
 
     Raises:
-        DataError: the library cannot be written.
+        OSError: the library cannot be written.
     """
-    path = taught_file(store, folder, spec)
-    with store.in_use(), store.writable():
-        if taught is None:
-            path.unlink(missing_ok=True)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_proven(path, [json.dumps(asdict(taught)).encode()])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_proven(path, [json.dumps(asdict(taught)).encode()])

@@ -7,7 +7,7 @@ them are. Sums over the rows of groups of videos are all that is kept, so a map 
 
 import base64
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -25,6 +25,7 @@ from prvr.errors import DataError
 from prvr.evaluation.metrics import RetrievalMetrics, count_ranks
 from prvr.evaluation.significance import Difference, paired_test
 from prvr.training.closed_form import Sums, ridge
+from prvr_search.store.encoding import Progress
 from prvr_search.store.features import encoder_key
 from prvr_search.vectors.embedding import cut_windows
 from prvr_search.vectors.joint import JointModel
@@ -32,8 +33,6 @@ from prvr_search.vectors.rows import unit
 from prvr_search.vectors.taught import Taught
 
 _T = TypeVar("_T")
-Progress = Callable[[float, float, str], None]
-"""Called with how much is done, how much there is in all, and of what."""
 
 _PENALTIES = (100.0, 25.0, 6.0, 1.5, 0.4)
 """In mean squares of the rows' entries; of those that rank alike, the first is chosen."""
