@@ -141,6 +141,59 @@ def expect_absent():
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
+ALL_MODULES = """
+import importlib, pkgutil, sys
+sys.modules.update(dict.fromkeys({absent!r}))
+package = importlib.import_module({package!r})
+for module in pkgutil.walk_packages(package.__path__, {package!r} + "."):
+    if module.name.rpartition(".")[2] != "__main__" and module.name not in {without!r}:
+        importlib.import_module(module.name)
+"""
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_module_imports_where_warnings_are_errors(package: str) -> None:
+    code = ALL_MODULES.format(absent=[], package=package, without=[])
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_without_geoopt_everything_imports_but_its_manifolds(package: str) -> None:
+    """A later torch may drop what geoopt asks for; `lorentz.manifold` then says which versions go together."""
+    code = ALL_MODULES.format(absent=["geoopt"], package=package, without=["lorentz.manifold"])
+    if package == "lorentz":
+        code += """
+assert lorentz_dist() == 0.0
+try:
+    import lorentz.manifold
+except ImportError as error:
+    print(error)
+"""
+        code = (
+            "def lorentz_dist():\n    import lorentz, torch\n"
+            "    x = lorentz.expmap0(torch.ones(3))\n    return float(lorentz.dist(x, x))\n" + code
+        )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    if package == "lorentz":
+        assert re.match("lorentz.manifold needs geoopt, which cannot be imported", done.stdout)
+        assert "geoopt>=0.5.1,<0.6" in done.stdout
+        assert "torch>=2.10" in done.stdout
+
+
+def test_geoopt_is_imported_in_one_module_only() -> None:
+    """So that it is no single point of failure."""
+    imports = re.compile(r"^\s*(?:import|from) geoopt\b", flags=re.MULTILINE)
+    sources = [path for package in PACKAGES for path in (folder(package) / "src").rglob("*.py")]
+    found = [
+        path.name
+        for path in sources
+        if imports.search(re.sub(r'""".*?"""', "", path.read_text("utf-8"), flags=re.DOTALL))
+    ]
+    assert found == ["manifold.py"]
+
+
 SAFE = {
     "torch": "2.6",  # CVE-2025-32434: weights_only=True ran code
     "filelock": "3.20.3",  # it followed a link in the place of the lock

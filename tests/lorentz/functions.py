@@ -46,8 +46,18 @@ def in_ball(x: Tensor, c: Tensor | float) -> Tensor:
     return 0.9 * x[..., 1:].tanh() / ((x.shape[-1] - 1) * c) ** 0.5
 
 
-def arguments(function: Callable[..., Any], x: Tensor, y: Tensor, v: Tensor, c: Tensor | float) -> dict[str, Any]:
-    """What a function takes: the points x and y, the ambient vector v, or what they make by the names of arguments."""
+def arguments(
+    function: Callable[..., Any],
+    x: Tensor,
+    y: Tensor,
+    v: Tensor,
+    c: Tensor | float,
+    axes_of_each: dict[str, list[str]] | None = None,
+) -> dict[str, Any]:
+    """What a function takes: the points x and y, the ambient vector v, or what they make by the names of arguments.
+
+    A compiled test reads the axes beforehand, because Dynamo cannot trace annotations that are a union.
+    """
     points = {"x": x, "y": y, "u": x, "v": v, "w": v, "q": x, "k": y, "general": x, "specific": y, "loc": x}
     points |= {"direction": v, "a": v.cos()}  # the normal of a plane is not 0
     eye = torch.eye(v.shape[-1] - 1, dtype=v.dtype, device=v.device)
@@ -59,7 +69,7 @@ def arguments(function: Callable[..., Any], x: Tensor, y: Tensor, v: Tensor, c: 
     }
     values |= {"heads": len(eye), "temperature": 1.0 + c, "scale": 0.5 + v[..., 1:].sigmoid()}
     chosen = {}
-    for name, axes in axes_of(function).items():
+    for name, axes in (axes_of_each or axes_of(function)).items():
         if name == "weights" and axes[-2:] == ["m", "n"]:  # without a matrix product, which autocast would round
             chosen[name] = (v[..., :2, None, :] * v[..., None, :, :]).abs().sum(-1)
         elif name == "weights":
@@ -80,7 +90,10 @@ def operations(lf: ModuleType) -> dict[str, Operation]:
 
     def of(function: Callable[..., Any], **options: Any) -> Operation:
         curved = {"c"} & inspect.signature(function).parameters.keys()
-        return lambda x, y, v, c: function(**arguments(function, x, y, v, c), **dict.fromkeys(curved, c), **options)
+        axes = axes_of(function)
+        return lambda x, y, v, c: function(
+            **arguments(function, x, y, v, c, axes), **dict.fromkeys(curved, c), **options
+        )
 
     def log_prob(x: Tensor, y: Tensor, v: Tensor, c: Tensor) -> Tensor:
         normal = distributions.WrappedNormal(x, 0.5 + v[..., 1:].sigmoid(), c, validate_args=False)

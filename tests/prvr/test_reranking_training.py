@@ -76,8 +76,8 @@ def same_end(left: Path, right: Path) -> bool:
 
 def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight, retriever, splits) -> None:
     run = straight.output
-    assert {p.name for p in run.iterdir()} == {
-        *(".lock", "config.yaml", "environment.yaml", "metrics.jsonl", "curves.png", "best", "last"),
+    assert {p.name for p in run.iterdir()} - {".lock"} == {  # which filelock removes or leaves, by its release
+        *("config.yaml", "environment.yaml", "metrics.jsonl", "curves.png", "best", "last"),
         *("evaluation.json", "evaluation_ranks.npz", "evaluation_retriever.json", "evaluation_retriever_ranks.npz"),
     }
     assert half_written(run) == []

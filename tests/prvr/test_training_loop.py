@@ -23,8 +23,7 @@ from prvr.training.splits import training_batches
 def test_a_run_leaves_a_folder_that_agrees_with_its_result(runs: Runs, straight: RunResult) -> None:
     config, result, run = runs.config(), straight, straight.output
     found = sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file())
-    assert found == [
-        ".lock",
+    assert [name for name in found if name != ".lock"] == [  # which filelock removes or leaves, by its release
         "best/README.md",
         "best/config.json",
         "best/model.safetensors",

@@ -20,10 +20,17 @@ from .nn.curvature import Curvature
 from .points import check_on_hyperboloid, check_time_zero, point_spaces
 
 with warnings.catch_warnings():  # geoopt compiles its own functions by torch.jit.script, which torch deprecates
-    warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
-    import geoopt
-    from geoopt.manifolds.base import Manifold, ScalingInfo
-    from geoopt.utils import size2shape
+    for category in (DeprecationWarning, FutureWarning):
+        warnings.filterwarnings("ignore", message=r".*torch\.jit", category=category)
+    try:
+        import geoopt
+        from geoopt.manifolds.base import Manifold, ScalingInfo
+        from geoopt.utils import size2shape
+    except Exception as error:  # of any kind, where torch no longer has what geoopt asks for
+        raise ImportError(
+            f"lorentz.manifold needs geoopt, which cannot be imported ({error!r}); geoopt 0.5.1 was tested with torch "
+            f"2.10 to 2.15: pip install 'geoopt>=0.5.1,<0.6' 'torch>=2.10,<2.16'. The rest of lorentz works without it."
+        ) from error
 
 Vectors = Float[Tensor, "*#b n"]
 """Points or tangent vectors of the manifold, ambient: n = d + 1 numbers, time first."""
