@@ -1,8 +1,14 @@
 """Multi-head attention over a sequence that may be padded."""
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.autograd.forward_ad import unpack_dual
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 class MultiheadAttention(nn.Module):
@@ -61,6 +67,14 @@ class MultiheadAttention(nn.Module):
             valid_rows = mask.any(1)[:, None]
             v = v * valid_rows[..., None, None]
             bias = (mask | ~valid_rows)[:, None, None]
-        read = F.scaled_dot_product_attention(q, k, v, bias, self.dropout if self.training else 0.0)
+        with _kernels(q, k, v):
+            read = F.scaled_dot_product_attention(q, k, v, bias, self.dropout if self.training else 0.0)
         read = read.transpose(1, 2).flatten(2)
         return read if self.out is None else self.out(read)
+
+
+def _kernels(*tensors: Tensor) -> AbstractContextManager[Any]:
+    """The plain formula where a tangent is carried forward (`torch.func.jvp`), which torch's fused kernels refuse."""
+    if torch.compiler.is_compiling() or all(unpack_dual(tensor).tangent is None for tensor in tensors):
+        return nullcontext()
+    return sdpa_kernel(SDPBackend.MATH)

@@ -5,21 +5,22 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
-from threading import get_ident
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from regdiff.conditioning import check_condition, dropped, null_of, repeated
 from regdiff.forward import ForwardProcess, Weighting
+from regdiff.graphs import Graphs, graphable
 from regdiff.hub import Saveable
 from regdiff.losses import KLToTarget, mean_loss, mse
-from regdiff.masks import expect_mask, is_concrete, masked, readable
-from regdiff.noise import Generators, noise_of, standard_normal, uniform
+from regdiff.masks import expect_mask, masked, readable
+from regdiff.noise import Generators, noise_of, uniform
 from regdiff.predictor import Denoiser, KnowsSteps, Predictor
+from regdiff.reverse import Callback, ReverseProcess
 from regdiff.schedule import Schedule, Scheduler, descending_timesteps, schedule_of
 from regdiff.schedulers import (
     Capabilities,
@@ -32,22 +33,14 @@ from regdiff.schedulers import (
     scheduler_like,
     scheduler_of,
 )
-from regdiff.solver import History, Stage, clean_sample, stages_of
+from regdiff.solver import Stage, stages_of
 from regdiff.timestep import TimedDenoiser
-
-#: Called after each step with (which step, its timestep, x after it); a tensor it returns replaces x.
-Callback = Callable[[int, int, Tensor], Tensor | None]
 
 #: Integers, as a list or as a tensor like `scheduler.timesteps` of diffusers.
 Timesteps = Sequence[int] | Tensor
 
 #: Lists of timesteps whose weights a `ConditionalDiffusion` keeps.
 _KEPT = 64
-
-#: CUDA graphs that it keeps, each with the memory of its steps.
-_GRAPHS = 16
-
-_NO_ABAR = "alphas_cumprod: a flow has none; schedule.signal and schedule.sigma are its numbers"
 
 #: A target may be so much larger than what samples are clipped to before `loss` warns.
 _ROUNDING = 1.001
@@ -92,7 +85,9 @@ class ConditionalDiffusion(nn.Module, Saveable):
     follow from `schedule`, and may be replaced by rounded ones to reproduce code that stores its schedule in float32.
 
     Args:
-        denoiser: Any `Denoiser`; a plain function has no parameters and is not saved.
+        denoiser: Any `Denoiser`; a plain function has no parameters and is not saved. One with an attribute
+            `prediction_type` declares what it predicts, and must agree with the scheduler; of any other nothing can be
+            known, so one that was trained to say x_0 would be read as noise by a scheduler for epsilon.
         scheduler: One of `regdiff.SCHEDULERS`; `make_scheduler` makes one by name. A name alone suffices for a denoiser
             that has `steps`, its T.
         loss_fn: (prediction, target) -> a scalar, or one value per row, per register or per element. One with a
@@ -117,7 +112,8 @@ class ConditionalDiffusion(nn.Module, Saveable):
 
     Raises:
         ValueError: Unsupported scheduler, prediction type or option, a number out of its range, a denoiser or loss_fn
-            that cannot be called, or a denoiser whose `steps` are not the T of the scheduler.
+            that cannot be called, or a denoiser whose `steps` are not the T of the scheduler, or whose
+            `prediction_type` is not the scheduler's.
 
     Examples:
         >>> import torch
@@ -162,6 +158,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
         super().__init__()
         self._hub_mixin_config = None  # `_describe` says what is saved
         self._schedule = schedule_of(scheduler)
+        self.process = ForwardProcess(self.schedule, prediction_type, weighting=weighting, snr_gamma=snr_gamma)
         self.denoiser = denoiser
         self._scheduler, self._capabilities = copy.deepcopy(scheduler), capabilities(scheduler)
         self.loss_fn = loss_fn
@@ -169,17 +166,16 @@ class ConditionalDiffusion(nn.Module, Saveable):
         self.use_clipped_model_output = use_clipped_model_output
         self._warned = False
         self._stages: dict[tuple[Any, ...], tuple[Stage, ...]] = {}
-        self._graphs: dict[tuple[Any, ...], Any] = {}
+        self._graphs = Graphs()
         self.cuda_graph = isinstance(denoiser, TimedDenoiser)
         self.condition_dropout = condition_dropout
         self._own_null_condition(null_condition)
         self._own_range(data_range)
         self.sampling_schedule = self.schedule
-        self.process = ForwardProcess(self.schedule, prediction_type, weighting=weighting, snr_gamma=snr_gamma)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "denoiser":
-            _expect_steps(value, len(self.schedule))
+            _expect_denoiser(value, len(self.schedule), self.prediction_type)
             if not isinstance(value, nn.Module):
                 self._modules.pop(name, None)  # torch refuses a function where a module was
         elif name in _RANGES and not 0 <= value <= 1:
@@ -246,17 +242,13 @@ class ConditionalDiffusion(nn.Module, Saveable):
         """T, the number of timesteps of the schedule."""
         return len(self.schedule)
 
-    @property
-    def alphas_cumprod(self) -> Float64[Tensor, "t"]:
-        """abar_t in float64; a flow has none and raises AttributeError (see `schedule` for what it has)."""
-        if self.schedule.alphas_cumprod is None:
-            raise AttributeError(_NO_ABAR)
-        return self.schedule.alphas_cumprod
-
     def __getattr__(self, name: str) -> Any:
-        if name == "alphas_cumprod":  # nn.Module looks again where a property has raised, and loses its message
-            raise AttributeError(_NO_ABAR)
-        return super().__getattr__(name)
+        """abar_t in float64 is `alphas_cumprod`, of a variance-preserving schedule."""
+        if name != "alphas_cumprod":
+            return super().__getattr__(name)
+        if self.schedule.alphas_cumprod is None:
+            raise AttributeError("alphas_cumprod: a flow has none; schedule.signal and schedule.sigma are its numbers")
+        return self.schedule.alphas_cumprod
 
     @property
     def capabilities(self) -> Capabilities:
@@ -423,84 +415,45 @@ class ConditionalDiffusion(nn.Module, Saveable):
         check_condition(condition, initial.shape[0])
         if mask is not None:
             expect_mask("mask", mask, initial.shape[:2])
-        stages = self.stages(num_steps, timesteps)
+        stages, limit = self.stages(num_steps, timesteps), clip_of(self.scheduler)
+        process = ReverseProcess(stages, self.prediction_type, limit, generator, callback, every=return_chain)
         if noise is not None:
             check_own_noise(self.capabilities, self.eta)
             noise = noise_of(noise, initial, stages[-1].step + 1, None)
-        limit = clip_of(self.scheduler)
         if check_finite and readable(initial) and not masked(initial, mask).isfinite().all():
             raise ValueError("initial: got nan or infinite values, expected finite ones; look at what made the start")
 
         def run(inputs: dict[str, Any]) -> Tensor:
-            mask, noise = inputs.get("mask"), inputs.get("noise")
-            predictor = Predictor(
-                self.denoiser,
-                inputs.get("condition"),
-                mask,
-                guidance_scale=guidance_scale,
-                null_condition=self._null_condition(),
-                checkpoint=checkpoint,
-            )
-            if predictor.scale is not None and self.condition_dropout == 0 and self._null_condition() is None:
-                raise ValueError(
-                    f"guidance_scale: got {guidance_scale}, but without condition_dropout the denoiser learns no null "
-                    "condition; train with condition_dropout above 0, or give null_condition"
-                )
-            history, x, chain = History(stages), masked(inputs["initial"], mask), []
-            for stage, predict in zip(stages, predictor.at([stage.timestep for stage in stages]), strict=True):
-                # Python numbers throughout: reading one from a tensor would wait for the device.
-                prediction = predict(x, torch.full((x.shape[0],), stage.timestep, device=x.device))
-                clean = clean_sample(self.prediction_type, prediction, x, stage)
-                x = history.advance(stage, x, clean, limit)
-                if stage.noise:
-                    drawn = standard_normal(x.shape, x, generator) if noise is None else noise[stage.step]
-                    x = torch.add(x, drawn, alpha=stage.noise)
-                x = masked(x, mask)
-                if not stage.ends_step:
-                    continue
-                if callback is not None:
-                    x = masked(_replaced(x, callback(stage.step, stage.timestep, x)), mask)
-                if return_chain:
-                    chain.append(self._restored(x, mask))
-            return torch.stack(chain) if return_chain else self._restored(x, mask)
+            predictor = self._predictor(inputs.get("condition"), inputs.get("mask"), guidance_scale, checkpoint)
+            states = process(predictor, inputs["initial"], inputs.get("noise"))
+            restored = [self._restored(x, predictor.mask) for x in states]
+            return torch.stack(restored) if return_chain else restored[-1]
 
         inputs = {"initial": initial, "condition": condition, "mask": mask, "noise": noise}
         inputs = {name: value for name, value in inputs.items() if value is not None}
-        if callback is not None or checkpoint or not self._uses_graph(inputs):
+        if callback is not None or checkpoint or not (self.cuda_graph and graphable(self, inputs)):
             return run(inputs)
-        draws = sum(bool(stage.noise) for stage in stages)
-        if noise is None and draws:  # outside of the graph, from any generator; the steps without noise are the last
-            inputs["noise"] = torch.stack([standard_normal(initial.shape, initial, generator) for _ in range(draws)])
-        leaves, structure = tree_flatten(inputs)
-        weights = [*self.parameters(), *self.buffers()]
-        key = (
-            *(stages, limit, guidance_scale, return_chain, self.denoiser, str(structure), get_ident()),
-            *((tensor.shape, tensor.dtype) for tensor in leaves + weights),
-            *(weight.data_ptr() for weight in weights),
-            *(torch.cuda.current_stream(), torch.is_inference_mode_enabled(), torch.get_float32_matmul_precision()),
-        )
-        if key not in self._graphs:
-            if len(self._graphs) >= _GRAPHS:
-                self._graphs.clear()
-            self._graphs[key] = None  # what comes once is not worth a graph
-            return run(inputs)
-        if self._graphs[key] is None:
-            self._graphs[key] = torch.cuda.make_graphed_callables(run, (tree_map(torch.clone, inputs),))
-        return self._graphs[key](inputs).clone()
+        if noise is None and process.draws:  # outside of the graph, from any generator
+            inputs["noise"] = process.noise_like(initial)
+        options = (stages, limit, guidance_scale, return_chain, self.denoiser)
+        return self._graphs(run, inputs, options, [*self.parameters(), *self.buffers()])
 
-    def _uses_graph(self, inputs: Any) -> bool:
-        """Whether the steps may be kept as a CUDA graph: on a card, without gradients, of tensors alone."""
-        return (
-            self.cuda_graph
-            and not (self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cuda"))
-            and all(isinstance(leaf, Tensor) and leaf.is_cuda and is_concrete(leaf) for leaf in tree_leaves(inputs))
-            and not any(module._forward_hooks or module._forward_pre_hooks for module in self.modules())
-            and torch.backends.cuda.is_built()  # not so where a card is pretended
-            and not torch.cuda.is_current_stream_capturing()
-        )
+    def _predictor(
+        self, condition: Any, mask: Tensor | None, guidance_scale: float | None = None, checkpoint: bool = False
+    ) -> Predictor:
+        """The denoiser with all but the sample and its timestep given, as a sampler asks it."""
+        options: dict[str, Any] = {"guidance_scale": guidance_scale, "checkpoint": checkpoint}
+        null = self._null_condition()
+        predictor = Predictor(self.denoiser, condition, mask, null_condition=null, **options)
+        if predictor.scale is not None and self.condition_dropout == 0 and null is None:
+            raise ValueError(
+                f"guidance_scale: got {guidance_scale}, but without condition_dropout the denoiser learns no null "
+                "condition; train with condition_dropout above 0, or give null_condition"
+            )
+        return predictor
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_graphs": {}}  # they cannot be copied
+        return {**self.__dict__, "_graphs": Graphs()}  # they cannot be copied
 
     def forward(self, *args: Any, **kwargs: Any) -> Float[Tensor, ""]:
         """`loss`."""
@@ -686,14 +639,20 @@ def _denoiser_class(name: str) -> Any:
     return getattr(import_module(_DENOISERS[name]), name)
 
 
-def _expect_steps(denoiser: Any, steps: int) -> None:
-    """Refuse what cannot be called, and a denoiser made for another number of timesteps than the scheduler has."""
+def _expect_denoiser(denoiser: Any, steps: int, prediction_type: str) -> None:
+    """Refuse what cannot be called, and a denoiser that says that it is for another T or predicts something else."""
     if not callable(denoiser):
         raise ValueError(f"denoiser: got {type(denoiser).__name__}, expected a network (sample, timestep, condition)")
     if isinstance(denoiser, KnowsSteps) and isinstance(denoiser.steps, int) and denoiser.steps != steps:
         raise ValueError(
             f"denoiser: is for {denoiser.steps} timesteps (`steps`), but the scheduler has {steps}; make both with the "
             "same T"
+        )
+    declared = getattr(denoiser, "prediction_type", prediction_type)
+    if isinstance(declared, str) and declared != prediction_type:
+        raise ValueError(
+            f"denoiser: predicts {declared!r} (`prediction_type`), but the scheduler has {prediction_type!r}; make the "
+            f"scheduler with prediction_type={declared!r}"
         )
 
 
@@ -736,10 +695,3 @@ def _timesteps_of_rows(values: Any, target: Tensor, steps: int) -> Tensor:
             f"timesteps: got {lowest if lowest < 0 else highest}, expected integers in [0, {steps}), the trained ones"
         )
     return timesteps if isinstance(values, Tensor) else timesteps.to(target.device)
-
-
-def _replaced(x: Tensor, replacement: Tensor | None) -> Tensor:
-    """The tensor that a callback returned in place of x, or x."""
-    if replacement is not None and replacement.shape != x.shape:
-        raise ValueError(f"callback: returned shape {tuple(replacement.shape)}, expected {tuple(x.shape)}, or None")
-    return x if replacement is None else replacement

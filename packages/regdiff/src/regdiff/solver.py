@@ -63,23 +63,23 @@ class Stage:
     ends_step: bool
 
 
-def clean_sample(prediction_type: str, prediction: Tensor, x: Tensor, stage: Stage) -> Tensor:
+def clean_sample(prediction_type: str, prediction: Tensor, x: Tensor, signal: float, sigma: float) -> Tensor:
     """The estimate of x_0 that a prediction stands for.
 
     Args:
         prediction_type: "epsilon", "sample", "v_prediction" or "flow".
         prediction: What the denoiser said.
         x: What it was asked about.
-        stage: Signal and noise of x.
+        signal, sigma: How much signal and noise x holds.
     """
     if prediction_type == "sample":
         return prediction.to(x.dtype)
     if prediction_type == "epsilon":
         # The gradient of a sum is one kernel, that of a difference two.
-        return torch.add(x, prediction, alpha=-stage.sigma) / stage.signal
+        return torch.add(x, prediction, alpha=-sigma) / signal
     if prediction_type == "flow":
-        return torch.add(x, prediction, alpha=-stage.sigma)
-    return torch.add(stage.signal * x, prediction, alpha=-stage.sigma)
+        return torch.add(x, prediction, alpha=-sigma)
+    return torch.add(signal * x, prediction, alpha=-sigma)
 
 
 class History:

@@ -79,7 +79,13 @@ def adaptive_average_pool(
     return inside @ masked(x, mask) / inside.sum(-1, keepdim=True).clamp(min=1)
 
 
-class SegmentAverages(nn.Module):
+class _WithoutParameters(nn.Module):
+    def __init__(self, dim: int, num: int) -> None:
+        super().__init__()
+        self.dim, self.num = dim, num
+
+
+class SegmentAverages(_WithoutParameters):
     """`adaptive_average_pool` as a part without parameters, in place of a `ConditionGenerator`.
 
     Args:
@@ -87,26 +93,18 @@ class SegmentAverages(nn.Module):
         num: Number of segments n.
     """
 
-    def __init__(self, dim: int, num: int) -> None:
-        super().__init__()
-        self.dim, self.num = dim, num
-
     def forward(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b n d"]:
         """Average the valid positions of each row into n segments; `mask` is True at valid positions."""
         return adaptive_average_pool(x, self.num, mask)
 
 
-class NoCondition(nn.Module):
+class NoCondition(_WithoutParameters):
     """A condition that says nothing, zeros, in place of a `ConditionGenerator`: registers then know the prior alone.
 
     Args:
         dim: Width d.
         num: Number of registers n.
     """
-
-    def __init__(self, dim: int, num: int) -> None:
-        super().__init__()
-        self.dim, self.num = dim, num
 
     def forward(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b n d"]:
         """Zeros for each row; neither `x` nor `mask` is read."""

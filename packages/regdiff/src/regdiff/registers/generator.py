@@ -279,8 +279,7 @@ class RegisterGenerator(nn.Module, Saveable):
         self.sampling = Sampling() if sampling is None else sampling
         steps, eval_noise = 0, None
         if diffusion is not None:
-            steps = self.sampling_steps()
-            diffusion.stages(steps)  # computed now: it cannot be when a graph is traced
+            steps = self.sampling_steps()  # computed now: they cannot be when a graph is traced
         if diffusion is not None or prior is not None:
             eval_noise = fixed_table(steps + 1, self.num_registers, self.dim).to(torch.get_default_device())
         self.register_buffer("eval_noise", eval_noise, persistent=False)
@@ -348,11 +347,8 @@ class RegisterGenerator(nn.Module, Saveable):
         Raises:
             ValueError: More steps than trained, or none.
         """
-        trained = self._diffusion().num_train_timesteps
         steps = self.sampling.num_steps if num_steps is None else num_steps
-        if steps is not None and not (isinstance(steps, int) and 1 <= steps <= trained):
-            raise ValueError(f"num_steps: got {steps!r}, expected 1 to {trained}, the number of trained timesteps")
-        return trained if steps is None else steps
+        return self._diffusion().stages(steps)[-1].step + 1
 
     def forward(
         self,
