@@ -53,3 +53,60 @@ def test_of_a_known_mixture(name, kind):
     data = (x * (high - low) + low + high) / 2
     ours = log_likelihood(diffusion, data, condition)
     torch.testing.assert_close(ours, expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["sample", "flow"])
+def test_random_probes_are_without_bias(kind):
+    scheduler = make_scheduler("flow" if kind == "flow" else "ddim", 60, prediction_type=kind)
+    diffusion = ConditionalDiffusion(knows_the_mixture(kind, scheduler), scheduler)
+    x, condition = torch.tensor([[0.1, 0.2]]).double().expand(2000, -1), torch.zeros(2000, 2, dtype=torch.float64)
+    with torch.no_grad():
+        exact = log_likelihood(diffusion, x[:1], condition[:1])
+        drawn = log_likelihood(diffusion, x, condition, probes=1, generator=torch.Generator().manual_seed(0))
+    assert not drawn.requires_grad
+    assert drawn.std() > 0.01
+    assert abs(drawn.mean() - exact[0]) < 5 * drawn.std() / 2000**0.5
+
+
+def test_registers_that_are_masked_count_for_nothing():
+    """The density of a row is that of its valid registers, whatever the others hold."""
+    scheduler = make_scheduler("ddim", 20, prediction_type="sample")
+
+    def denoiser(x, timestep, condition, mask=None):
+        return 0.3 * torch.tanh(x + condition)
+
+    diffusion = ConditionalDiffusion(denoiser, scheduler, data_range=(-2.0, 3.0))
+    x, condition = torch.randn(2, 3, 4, 2, dtype=torch.float64)
+    mask = torch.tensor([[True, True, False, True], [True, False, False, False], [True] * 4])
+    x[~mask] = math.nan
+    whole = log_likelihood(diffusion, x, condition, mask=mask)
+    for row in range(3):
+        kept = mask[row]
+        alone = log_likelihood(diffusion, x[row : row + 1, kept], condition[row : row + 1, kept])
+        torch.testing.assert_close(whole[row], alone[0])
+
+
+def test_gradients_reach_denoiser_and_target():
+    weight = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
+    diffusion = ConditionalDiffusion(
+        lambda x, t, c: weight * torch.tanh(x), make_scheduler("ddim", 10, prediction_type="sample")
+    )
+    x = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+    log_likelihood(diffusion, x, None).sum().backward()
+    for leaf in (weight, x):
+        step = torch.randn_like(leaf)
+        values = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                leaf += 1e-6 * sign * step
+                values.append(log_likelihood(diffusion, x, None).sum())
+                leaf -= 1e-6 * sign * step
+        assert (leaf.grad * step).sum().item() == pytest.approx(((values[0] - values[1]) / 2e-6).item(), rel=1e-5)
+
+
+def test_probes_and_timesteps_are_checked():
+    diffusion = ConditionalDiffusion(lambda x, t, c: x, make_scheduler("ddim", 10))
+    with pytest.raises(ValueError, match="probes: got -1, expected a number of at least 0"):
+        log_likelihood(diffusion, torch.zeros(1, 2), None, probes=-1)
+    with pytest.raises(ValueError, match="strictly descending"):
+        log_likelihood(diffusion, torch.zeros(1, 2), None, [0, 5])

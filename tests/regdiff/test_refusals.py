@@ -58,7 +58,7 @@ def returns(output: Callable[[Tensor], object]) -> Callable[[], Tensor]:
         (lambda: build(condition_dropout=1.5), "condition_dropout: got 1.5, expected a probability"),
         (lambda: build(weighting="snr"), "weighting: got 'snr', expected 'uniform' or 'min_snr'"),
         (lambda: build(3), "denoiser: got int, expected a network"),
-        (lambda: build(RegisterDenoiser(4, steps=12)), r"denoiser: is for 12 timesteps \(`steps`\), .* has 5"),
+        (lambda: build(RegisterDenoiser(4, steps=12)), r"denoiser: is for 12 \(`steps`\), .* has 5"),
         (lambda: ConditionalDiffusion(torch.tanh, "ddim"), r"got the name 'ddim' for a denoiser without `steps`"),
         (lambda: build(loss_fn=KLToTarget()), "KLToTarget .*prediction_type 'epsilon', expected 'sample'"),
         (lambda: make_scheduler("pndm", 10), r"name: got 'pndm', expected one of ddpm, ddim, dpmsolver\+\+"),

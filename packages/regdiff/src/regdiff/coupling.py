@@ -45,7 +45,7 @@ def coupled(
     """
     from scipy.optimize import linear_sum_assignment  # no other part of regdiff needs scipy
 
-    if noise.shape != target.shape or not weight >= 0:
+    if noise.shape != target.shape or weight < 0:
         raise ValueError(
             f"noise, weight: got {tuple(noise.shape)} and {weight}, expected {tuple(target.shape)}, the target's, and "
             "at least 0"
@@ -56,7 +56,7 @@ def coupled(
         if isinstance(leaf, Tensor) and leaf.ndim:
             cost += weight * _apart(leaf, leaf)
     _, order = linear_sum_assignment(cost.detach().cpu().numpy())
-    return noise[torch.as_tensor(order, device=noise.device)]
+    return noise[order.tolist()]
 
 
 def _apart(x: Tensor, y: Tensor) -> Tensor:

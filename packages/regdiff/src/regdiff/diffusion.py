@@ -19,7 +19,7 @@ from regdiff.hub import Saveable
 from regdiff.losses import KLToTarget, mean_loss, mse
 from regdiff.masks import expect_mask, masked, readable
 from regdiff.noise import Generators, noise_of, uniform
-from regdiff.predictor import Denoiser, KnowsSteps, Predictor
+from regdiff.predictor import Denoiser, Predictor
 from regdiff.reverse import Callback, ReverseProcess
 from regdiff.schedule import Schedule, Scheduler, descending_timesteps, schedule_of
 from regdiff.schedulers import (
@@ -141,12 +141,13 @@ class ConditionalDiffusion(nn.Module, Saveable):
         data_range: tuple[float | Tensor, float | Tensor] | None = None,
     ) -> None:
         if isinstance(scheduler, str):
-            if not isinstance(denoiser, KnowsSteps):
+            steps = getattr(denoiser, "steps", None)
+            if steps is None:
                 raise ValueError(
                     f"scheduler: got the name {scheduler!r} for a denoiser without `steps`; "
                     f"make_scheduler({scheduler!r}, T) makes it for T timesteps"
                 )
-            scheduler = make_scheduler(scheduler, denoiser.steps)
+            scheduler = make_scheduler(scheduler, steps)
         prediction_type = prediction_type_of(scheduler)
         if isinstance(loss_fn, KLToTarget) and prediction_type != "sample":
             raise ValueError(
@@ -180,9 +181,9 @@ class ConditionalDiffusion(nn.Module, Saveable):
                 self._modules.pop(name, None)  # torch refuses a function where a module was
         elif name in _RANGES and not 0 <= value <= 1:
             raise ValueError(f"{name}: got {value}, expected a {_RANGES[name]}")
-        elif name == "loss_fn":
-            _expect_loss(value)
-        super().__setattr__(name, value)
+        elif name == "loss_fn" and not callable(value):
+            raise ValueError(f"loss_fn: got {value!r}, expected a function (prediction, target) -> loss")
+        super().__setattr__(name, value)  # pyright: ignore[reportArgumentType]  which torch takes of any type
 
     @property
     def schedule(self) -> Schedule:
@@ -433,10 +434,10 @@ class ConditionalDiffusion(nn.Module, Saveable):
         inputs = {name: value for name, value in inputs.items() if value is not None}
         if callback is not None or checkpoint or not (self.cuda_graph and graphable(self, inputs)):
             return run(inputs)
-        if noise is None and process.draws:  # outside of the graph, from any generator
+        if noise is None and stages[0].noise:  # outside of the graph, from any generator
             inputs["noise"] = process.noise_like(initial)
-        options = (stages, limit, guidance_scale, return_chain, self.denoiser)
-        return self._graphs(run, inputs, options, [*self.parameters(), *self.buffers()])
+        weights = [*self.parameters(), *self.buffers()]
+        return self._graphs(run, inputs, (stages, limit, guidance_scale, return_chain, self.denoiser), weights)
 
     def _predictor(
         self, condition: Any, mask: Tensor | None, guidance_scale: float | None = None, checkpoint: bool = False
@@ -643,23 +644,12 @@ def _expect_denoiser(denoiser: Any, steps: int, prediction_type: str) -> None:
     """Refuse what cannot be called, and a denoiser that says that it is for another T or predicts something else."""
     if not callable(denoiser):
         raise ValueError(f"denoiser: got {type(denoiser).__name__}, expected a network (sample, timestep, condition)")
-    if isinstance(denoiser, KnowsSteps) and isinstance(denoiser.steps, int) and denoiser.steps != steps:
-        raise ValueError(
-            f"denoiser: is for {denoiser.steps} timesteps (`steps`), but the scheduler has {steps}; make both with the "
-            "same T"
-        )
-    declared = getattr(denoiser, "prediction_type", prediction_type)
-    if isinstance(declared, str) and declared != prediction_type:
-        raise ValueError(
-            f"denoiser: predicts {declared!r} (`prediction_type`), but the scheduler has {prediction_type!r}; make the "
-            f"scheduler with prediction_type={declared!r}"
-        )
-
-
-def _expect_loss(loss_fn: Any) -> None:
-    """Refuse what cannot be called."""
-    if not callable(loss_fn):
-        raise ValueError(f"loss_fn: got {loss_fn!r}, expected a function (prediction, target) -> loss")
+    for name, own in (("steps", steps), ("prediction_type", prediction_type)):
+        declared = getattr(denoiser, name, own)
+        if isinstance(declared, type(own)) and declared != own:
+            raise ValueError(
+                f"denoiser: is for {declared!r} (`{name}`), but the scheduler has {own!r}; make both alike"
+            )
 
 
 def _expect_floating(name: str, values: Any) -> None:

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regdiff.noise import standard_normal
+
 #: Coordinates up to which the divergence is exact by default: each costs a backward pass of the field.
 EXACT = 16
 
@@ -28,32 +30,31 @@ def directions(like: Float[Tensor, "b *s"], probes: int | None, generator: torch
     if probes == 0:
         axes = torch.eye(size, dtype=like.dtype, device=like.device) * size**0.5
         return axes.view(size, 1, *like.shape[1:]).expand(-1, *like.shape)
-    device = like.device if generator is None else generator.device
-    signs = torch.randint(2, (probes, *like.shape), generator=generator, device=device)
-    return (2 * signs - 1).to(like)
+    return standard_normal((probes, *like.shape), like, generator).sign()
 
 
 def with_divergence(
     field: Callable[[Tensor], Tensor],
     x: Float[Tensor, "b *s"],
     axes: Float[Tensor, "k b *s"],
-    project: Callable[[Tensor], Tensor] | None = None,
+    along: Float[Tensor, "k b *s"],
 ) -> tuple[Float[Tensor, "b *s"], Float[Tensor, "b"]]:
     """A field, and its divergence in each row: the mean of e J P e, whose expectation is the trace of J P.
+
+    P projects onto the tangent space at x of a submanifold; in flat space it is the identity.
 
     Args:
         field: Row by row.
         x: Where.
         axes: What `directions` gives.
-        project: P, onto the tangent space at x of a submanifold; None is the identity.
+        along: P of each of them.
     """
     keep_graph = torch.is_grad_enabled()
     with torch.enable_grad():
         x = x if x.requires_grad else x.detach().requires_grad_()
         value = field(x) + 0 * x  # which depends on x even where the field is constant
         divergence = value.new_zeros(len(x))
-        for axis in axes:
+        for axis, tangent in zip(axes, along, strict=True):
             (row,) = torch.autograd.grad(value, x, axis, retain_graph=True, create_graph=keep_graph)
-            along = axis if project is None else project(axis)
-            divergence = divergence + (row * along).flatten(1).sum(1) / len(axes)
+            divergence = divergence + (row * tangent).flatten(1).sum(1) / len(axes)
     return (value, divergence) if keep_graph else (value.detach(), divergence.detach())

@@ -1,6 +1,7 @@
 """Flow matching on manifolds, of which only their maps are known; `lorentz.Lorentz` is one, and those of geoopt."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -106,8 +107,8 @@ class GeodesicFlow(nn.Module):
         """
         x = initial
         for time, step in _steps(num_steps):
-            middle = self.manifold.expmap(x, 0.5 * step * self.velocity(x, time, condition))
-            x = self._moved(x, step, self.velocity(middle, time + 0.5 * step, condition))
+            middle = self.manifold.expmap(x, step / 2 * self.velocity(x, time, condition))
+            x = self._moved(x, step, self.velocity(middle, time + step / 2, condition))
         return x
 
     def log_likelihood(
@@ -138,9 +139,9 @@ class GeodesicFlow(nn.Module):
         x, axes = target, directions(target, probes, generator)
         total = x.new_zeros(len(x))
         for time, step in reversed(_steps(num_steps)):
-            middle = self.manifold.expmap(x, -0.5 * step * self.velocity(x, time + step, condition))
-            field = lambda y, t=time + 0.5 * step: self.velocity(y, t, condition)  # noqa: E731
-            u, divergence = with_divergence(field, middle, axes, lambda v, x=middle: self.manifold.proju(x, v))
+            middle = self.manifold.expmap(x, -step / 2 * self.velocity(x, time + step, condition))
+            velocity = partial(self.velocity, time=time + step / 2, condition=condition)
+            u, divergence = with_divergence(velocity, middle, axes, self.manifold.proju(middle, axes))
             x, total = self._moved(x, -step, u), total - step * divergence
         return total + base(x)
 

@@ -40,16 +40,6 @@ class PreparesSteps(Protocol):
         ...
 
 
-@runtime_checkable
-class KnowsSteps(Protocol):
-    """A denoiser that knows T, the number of timesteps it is for."""
-
-    @property
-    def steps(self) -> int:
-        """T."""
-        ...
-
-
 class Predictor:
     """A denoiser with all but the sample and its timestep given.
 

@@ -35,14 +35,9 @@ class ReverseProcess:
     callback: Callback | None = None
     every: bool = False
 
-    @property
-    def draws(self) -> int:
-        """How many stages add noise; those without are the last."""
-        return sum(bool(stage.noise) for stage in self.stages)
-
     def noise_like(self, x: Tensor) -> Tensor:
-        """The noise of all steps, drawn in their order: (draws, *x.shape)."""
-        return torch.stack([standard_normal(x.shape, x, self.generator) for _ in range(self.draws)])
+        """The noise of all steps that add any, drawn in their order: (steps, *x.shape). Those without are the last."""
+        return torch.stack([standard_normal(x.shape, x, self.generator) for stage in self.stages if stage.noise])
 
     def __call__(self, predictor: Predictor, initial: Tensor, noise: Tensor | None = None) -> list[Tensor]:
         """x after every step, or after the last one alone.
