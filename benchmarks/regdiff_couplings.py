@@ -97,9 +97,8 @@ def main() -> None:
         for name, values in of.items():
             apart = [a - b for a, b in zip(values, of["none"], strict=True)]
             half = 2.776 * statistics.stdev(apart) / len(apart) ** 0.5
-            print(
-                f"{steps} steps, {name:12} {statistics.mean(values):.4f}, - none {statistics.mean(apart):+.4f} ± {half:.4f}"
-            )
+            mean, apart_mean = statistics.mean(values), statistics.mean(apart)
+            print(f"{steps} steps, {name:12} {mean:.4f}, - none {apart_mean:+.4f} ± {half:.4f}")
 
 
 if __name__ == "__main__":

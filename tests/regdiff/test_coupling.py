@@ -40,6 +40,6 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"noise, weight: got \(2, 2\) and 1000.0, expected \(3, 2\)"):
         coupled(x[:2], x)
     with pytest.raises(ValueError, match=r"noise, weight: got .* and -1"):
-        coupled(x, x, weight=-1)
+        coupled(x, x, weight=-1.0)
     with pytest.raises(ValueError, match=r"condition: got a tensor of shape \(4,\)"):
         coupled(x, x, torch.zeros(4))
