@@ -35,11 +35,12 @@ def test_the_noise_of_a_class_stays_in_it():
     assert (ours - target).square().sum() < (noise - target).square().sum()
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_what_does_not_fit_is_refused():
     x = torch.zeros(3, 2)
     with pytest.raises(ValueError, match=r"noise, weight: got \(2, 2\) and 1000.0, expected \(3, 2\)"):
         coupled(x[:2], x)
     with pytest.raises(ValueError, match=r"noise, weight: got .* and -1"):
-        coupled(x, x, weight=-1)
+        coupled(x, x, weight=-1.0)
     with pytest.raises(ValueError, match=r"condition: got a tensor of shape \(4,\)"):
         coupled(x, x, torch.zeros(4))

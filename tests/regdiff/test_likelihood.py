@@ -104,6 +104,7 @@ def test_gradients_reach_denoiser_and_target():
         assert (leaf.grad * step).sum().item() == pytest.approx(((values[0] - values[1]) / 2e-6).item(), rel=1e-5)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_probes_and_timesteps_are_checked():
     diffusion = ConditionalDiffusion(lambda x, t, c: x, make_scheduler("ddim", 10))
     with pytest.raises(ValueError, match="probes: got -1, expected a number of at least 0"):

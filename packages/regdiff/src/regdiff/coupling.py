@@ -11,7 +11,7 @@ from regdiff.conditioning import check_condition
 
 
 def coupled(
-    noise: Float[Tensor, "b *s"],
+    noise: Float[Tensor, "..."],
     target: Float[Tensor, "b *s"],
     condition: Any = None,
     weight: float = 1e3,

@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, SupportsIndex, runtime_checkable
+from typing import Any, Protocol, SupportsFloat, SupportsIndex, runtime_checkable
 
 import torch
 from jaxtyping import Float64
@@ -183,7 +183,7 @@ def karras_timesteps(
 
 
 def descending_timesteps(
-    scheduler: Scheduler, trained: int, num_steps: int | None, timesteps: Sequence[float] | None
+    scheduler: Scheduler, trained: int, num_steps: int | None, timesteps: Sequence[SupportsFloat] | None
 ) -> list[int]:
     """The timesteps that a sampler visits: an explicit list, or `num_steps` of them, or all.
 
