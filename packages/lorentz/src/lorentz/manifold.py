@@ -28,8 +28,8 @@ with warnings.catch_warnings():  # geoopt compiles its own functions by torch.ji
         from geoopt.utils import size2shape
     except Exception as error:  # of any kind, where torch no longer has what geoopt asks for
         raise ImportError(
-            f"lorentz.manifold needs geoopt, which cannot be imported ({error!r}); geoopt 0.5.1 was tested with torch "
-            f"2.10 to 2.15: pip install 'geoopt>=0.5.1,<0.6' 'torch>=2.10,<2.16'. The rest of lorentz works without it."
+            f"lorentz.manifold needs geoopt, which cannot be imported ({error!r}). geoopt 0.5.1 was tested with torch "
+            "2.10 and 2.13: pip install 'geoopt>=0.5.1,<0.6' 'torch>=2.10,<2.14'. The rest of lorentz works without it."
         ) from error
 
 Vectors = Float[Tensor, "*#b n"]

@@ -45,14 +45,13 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    from prvr.extensions import extensions
+    modules = dict(_LATER)
+    if name not in __all__ and not name.startswith("_"):
+        from prvr.extensions import extensions
 
-    added = (
-        {}
-        if name in __all__
-        else {module: names for place in extensions("names", others=False) for module, names in place.items()}
-    )
-    return deferred(__name__, _LATER | added)(name)
+        for names in extensions("names", others=False):
+            modules |= names
+    return deferred(__name__, modules)(name)
 
 
 def __dir__() -> list[str]:

@@ -112,16 +112,22 @@ def read_system(name: Path | str, stages: Sequence[Mapping[str, Any]] = ()) -> S
     elif Pipeline.is_folder(path):
         file = path / "config.yaml"
         files = SystemFiles(path, file if file.is_file() else None, path)
-    elif (
-        over := next(filter(None, (of_run(path) for of_run in extensions("systems", others=False))), None)
-    ) is not None:
-        base, entry = over
+    elif (stage_over := _trained_stage(path)) is not None:
+        base, entry = stage_over
         files = read_system(base)
         files = replace(files, folder=path, stages=(*files.stages, *_read_stages([entry], path, "")))
     else:
         weights, file = model_files(shipped_model(name) or path)
         files = SystemFiles(weights, file, path)
     return replace(files, stages=(*files.stages, *_read_stages(stages, Path(), "--stage")))
+
+
+def _trained_stage(folder: Path) -> tuple[str, dict[str, Any]] | None:
+    """The first stage under a stage that a run has trained, and that stage; None for another folder."""
+    for read in extensions("systems", others=False):
+        if (found := read(folder)) is not None:
+            return found
+    return None
 
 
 def open_system(

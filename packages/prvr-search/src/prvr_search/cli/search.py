@@ -59,8 +59,8 @@ class QueryOptions:
         image: a picture: a JPEG, PNG, WebP, GIF or BMP file
         like: a time or an interval of a video of the folder: beach.mp4@12:30 or beach.mp4@12:30-12:45. That video is
             excluded from the results
-        then: a sentence about what follows: the rest of the query is to be shown before it
-        within: with --then: seconds from the start of what comes first to that of what follows, at most
+        then: a sentence about a second moment, which follows the moment of the rest of the query
+        within: with --then: maximum number of seconds between the starts of the two moments
         subtitles: words of the subtitles; without a sentence, only lines of subtitles are searched
     """
 

@@ -1,7 +1,7 @@
 """Files and folders that appear whole or not at all, and folders that one process owns.
 
 Nothing is deleted that was not made here: what is being written, and what is to be deleted, has a name of its own kind
-with 16 random digits until it counts. Links are never followed when something is deleted.
+with 16 random hexadecimal digits. Links are never followed when something is deleted.
 """
 
 import errno
