@@ -1,6 +1,6 @@
 # Every verb makes its own .venv first (scripts/venv.sh), demo a smaller one; the second call finds it ready.
-#   make demo | test | test-fast | shapes | films | lint | docs | bench | mutants | wheels | examples | clean
-# Variables: PYTHON=python3.12   DEMO_ARGS=...   TEST_ARGS="-k metrics"   BENCH=benchmarks/search.py
+#   make demo | test | test-fast | shapes | films | lint | docs | pictures | bench | mutants | wheels | examples | clean
+# Variables: PYTHON=python3.12   DEMO_ARGS=...   TEST_ARGS="-k metrics"   BENCH=benchmarks/search.py   PICTURES=all
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -18,7 +18,7 @@ TEST_ARGS ?=
 WORKERS ?= 3
 BENCH ?= $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
-.PHONY: help venv demo test test-fast shapes films lint format docs bench mutants wheels examples clean
+.PHONY: help venv demo test test-fast shapes films lint format docs pictures bench mutants wheels examples clean
 
 help:
 	@sed -n '1,3p' Makefile
@@ -60,6 +60,9 @@ format: venv  ## mend what can be mended without a person
 
 docs: venv  ## the documentation into site/, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pictures: venv  ## the pictures of the documentation whose sources have changed (PICTURES=all: also those that need training)
+	$(BIN)/python scripts/pictures.py $(if $(filter all,$(PICTURES)),--all,$(PICTURES))
 
 bench: venv  ## print the ratios behind every figure in the documentation
 	for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script"; done

@@ -4,6 +4,7 @@ import dataclasses
 import email
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import runpy
@@ -250,7 +251,7 @@ def test_papers_to_code_names_only_what_exists() -> None:
 
 
 def test_the_reference_of_the_command_line_has_a_section_for_every_command() -> None:
-    page = runpy.run_path(str(ROOT / "scripts" / "cli_reference.py"))["page"]()
+    page = runpy.run_path(str(ROOT / "scripts" / "reference.py"))["commands"]()
     sections = dict(re.findall(r"^#+ (prvr .+)\n\n```console\n(.*)$", page, flags=re.MULTILINE))
     assert {"prvr search", "prvr library", "prvr papers run", "prvr convert captions"} <= set(sections)
     assert [name for name, text in sections.items() if not text.startswith(name)] == []
@@ -359,3 +360,19 @@ def test_an_equation_of_a_paper_stands_where_papers_to_code_says(row: str) -> No
     assert numbers_of_equations(row) <= {number for text in documented for number in numbers_of_equations(text)}
     for paper in re.findall(r"(\w+) (?:supplement )?eq\.", row):
         assert any(paper in text for text in documented), f"{paper} is named in no docstring of {row}"
+
+
+def test_every_picture_of_the_documentation_can_be_made_again() -> None:
+    """Each is shown by a page and has a record; the graph of imports is that of the packages."""
+    images = ROOT / "docs" / "images"
+    records = json.loads((images / "records.json").read_text(encoding="utf-8"))
+    shown = {path.name for path in images.iterdir()} - {"records.json"}
+    pages = [path.read_text(encoding="utf-8") for path in ROOT.rglob("*.md") if ".venv" not in path.parts]
+    assert shown == set(records)
+    assert [name for name in shown if not any(f"images/{name})" in page for page in pages)] == []
+    pictures = runpy.run_path(str(ROOT / "scripts" / "pictures.py"))
+    assert {record["picture"] for record in records.values()} == set(pictures["PICTURES"])
+    imports = records["imports.svg"]["labels"]
+    assert imports == [f"{importer} -> {imported}" for importer, imported in pictures["arrows"]()]
+    drawn = (images / "imports.svg").read_text(encoding="utf-8").replace("&#45;", "-").replace("&gt;", ">")
+    assert [arrow for arrow in imports if f"<title>{arrow.replace(' -> ', '->')}</title>" not in drawn] == []

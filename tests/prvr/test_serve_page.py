@@ -1,7 +1,9 @@
 """The page of `prvr serve` in a real browser: by mouse, by keyboard, and with hostile names."""
 
 import io
+import json
 import os
+import runpy
 import shutil
 import time
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ from prvr_search.films import open_video
 from prvr_search.output import clock, clock_span
 from prvr_search.serve import ServeLimits, ServeSettings
 
+PICTURES = Path(__file__).resolve().parent.parent.parent / "scripts"
 CHROMIUM = shutil.which("chromium")
 if CHROMIUM is None and not os.environ.get("CI"):
     pytest.skip("no chromium here", allow_module_level=True)
@@ -420,3 +423,17 @@ def test_the_page_keeps_to_the_limits_of_the_server_and_asks_for_its_token(
         other.goto(address)
         other.wait_for_selector("#token[open]")
     assert len([url for url in asked if url.endswith("/api/session")]) <= 6  # the timer of a year is no loop
+
+
+@pytest.mark.parametrize("picture", ["serve-results.png", "serve-playing.png"])
+def test_pictures_of_the_documentation_show_the_words_of_the_page(
+    page: Any, address: str, told: list[str], picture: str
+) -> None:
+    """Fails where a word on a picture has left the page: `make pictures` takes them again."""
+    record = json.loads((PICTURES.parent / "docs" / "images" / "records.json").read_text())[picture]
+    pictures = runpy.run_path(str(PICTURES / "pictures.py"))
+    page.set_viewport_size({"width": 1280, "height": 860})
+    page.goto(address)
+    pictures["ask"](page, told[0], playing="playing" in picture)
+    assert {"Search", "Options", "score #"} <= set(record["labels"])
+    assert set(record["labels"]) - {"More results"} <= set(pictures["labels"](page))

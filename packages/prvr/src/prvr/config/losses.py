@@ -77,7 +77,9 @@ class TripletSettings:
     """Margin ranking: the right video above a wrong one, and the right queries above a wrong one."""
 
     weight: Weight = 1.0
+    """0 = off."""
     margin: float = Field(default=0.2, ge=0, le=100)
+    """How much higher the right pair has to score."""
     hard_pool: int = Field(default=20, ge=1, le=MANY)
     """Hard negatives of a query are drawn from this many highest-scored wrong videos."""
     form: Literal["videos", "pairs"] = "videos"
@@ -134,6 +136,7 @@ class DiversitySettings:
     """Pushes the queries of one video apart, because they describe different moments."""
 
     weight: Weight = 3e-3
+    """0 = off."""
     margin: float = Field(default=0.2, ge=-100, le=100)
     """delta of the papers."""
     scale: float = Field(default=32.0, ge=0, le=1e4)
@@ -152,6 +155,7 @@ class QueryStructureSettings(LossSettings):
     """Supervised contrast of queries by video."""
 
     temperature: Temperature = 0.08
+    """Of the softmax over queries."""
 
 
 @register_loss(

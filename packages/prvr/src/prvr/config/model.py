@@ -114,6 +114,7 @@ class QuerySettings:
     """The encoder of queries. One of your own has settings that derive from these."""
 
     kind: str = "attention"
+    """The name of the encoder."""
 
 
 QUERIES.register(
@@ -161,6 +162,7 @@ class RegisterConfig:
     kind: Literal["none", "pooled", "condition", "prior", "diffusion"] = "none"
     """prior: where the diffusion would start, without condition and denoiser."""
     num: int = Field(default=8, ge=1, le=4096)
+    """Registers of a video."""
     steps: int = Field(default=10, ge=1, le=10_000)
     """Diffusion steps trained."""
     sampling_steps: int | None = Field(default=None, ge=1, le=10_000)
@@ -185,6 +187,7 @@ class RegisterConfig:
     variance: Literal["posterior", "beta"] = "posterior"
     """Variance of the noise that a step adds: that of the posterior, or beta, with scheduler='ddpm' alone."""
     layers: int = Field(default=2, ge=1, le=256)
+    """Blocks of the denoiser."""
     start: Literal["prior_mean", "prior_sample", "gaussian"] = "prior_sample"
     """Where the diffusion starts: at the prior's mean, at a sample of the prior, or at N(0, I) without a prior. With
     kind='prior' these are the registers themselves."""
@@ -232,6 +235,7 @@ class PathConfig:
     )
     """A row holds the means of windows of these lengths, in frames; rows lie half of the shortest one apart."""
     kernel: Literal["gaussian", "linear"] = "gaussian"
+    """Of two rows: gaussian, with the width that the fit chooses, or linear, their product."""
     landmarks: int = Field(default=1, ge=1, le=1_000_000)
     """Training rows with which a row is compared."""
     toward: Literal["zero", "identity"] = "zero"
@@ -248,14 +252,18 @@ class ModelConfig:
     """Width of word features; 0 = that of the data."""
     hidden: int = Field(default=384, ge=2, le=65_536)
     heads: int = Field(default=4, gt=0, le=65_536)
+    """Of the attention of every block and of the query encoder; divides `hidden`."""
     num_clips: int = Field(default=32, gt=0, le=65_536)
+    """Clips of a video."""
     clip_construction: Annotated[str, registered(CLIPS)] = "equal"
     """equal: the clips themselves, equal parts of the video; proposals: means of every run of neighbouring clips, that
     is `num_clips * (num_clips + 1) / 2` rows for each video (MS-SL); frames: this branch encodes
     frames, as the other one does, and clips are not read (DL-DKD); merged: neighbouring frames that are alike, merged
     (MSC-PRVR)."""
     max_frames: int = Field(default=128, gt=0, le=65_536)
+    """Rows of a video; longer videos become as many means of neighbours."""
     max_words: int = Field(default=30, gt=0, le=65_536)
+    """Words of a sentence; the rest is left out."""
     branches: Literal["both", "clips", "frames", "none"] = "both"
     """none: the kernel path of `start: kernel` alone."""
     start: Annotated[Literal["drawn", "kernel"], BeforeValidator(_renamed_start)] = "drawn"
@@ -267,6 +275,7 @@ class ModelConfig:
     """transformer: attention and feed-forward, post-norm; attention: output projection, no feed-forward (GMMFormer)."""
     depth: int = Field(default=1, ge=1, le=256)
     blocks: tuple[BlockConfig, ...] = Field(default=(BlockConfig(),), max_length=256)
+    """Parallel attention blocks, whose outputs `fusion` joins: `space` and `width` of each."""
     lorentz_dim: int = Field(default=127, ge=2, le=65_536)
     """Dimension n of the hyperbolic space of blocks with space='lorentz'."""
     lorentz_magnitude: Literal["free", "printed", "bounded"] = "free"
@@ -308,10 +317,14 @@ class ModelConfig:
     stream: StreamConfig | None = None
     """A second stream, encoded by a branch of its own, of the same blocks."""
     input_dropout: float = Field(default=0.2, ge=0, lt=1)
+    """Of the features, before their projection."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
+    """Inside the blocks."""
     registers: RegisterConfig = RegisterConfig()
     clip_weight: float = Field(default=0.5, ge=0, le=1e6)
+    """Of the score by clips in the total score."""
     frame_weight: float = Field(default=0.5, ge=0, le=1e6)
+    """Of the score by frames in the total score."""
     compat: Compat = Compat()
 
     @property

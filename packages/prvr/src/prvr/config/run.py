@@ -25,10 +25,13 @@ class OptimConfig:
     """The optimiser. bert_adam is the released one: per-tensor clip, no bias correction."""
 
     name: Literal["bert_adam", "adamw"] = "adamw"
+    """bert_adam: the released one; adamw: that of torch."""
     lr: float = Field(default=3e-4, gt=0, le=100)
+    """The learning rate after the warm-up."""
     backbone_lr: float = Field(default=1e-7, gt=0, le=100)
     """Of a pretrained part that is trained along: the CLIP of `model.clip`, the `backbone` of a part of your own."""
     weight_decay: float = Field(default=0.01, ge=0, le=100)
+    """Of the parameters that `decay` names."""
     decay: Annotated[str, registered(DECAYS)] = "matrices"
     """matrices: everything but biases, norms and scalars; others are in `DECAYS`."""
     warmup: float = Field(default=0.01, ge=0, lt=1)
@@ -41,6 +44,7 @@ class OptimConfig:
     eps: float | None = Field(default=None, ge=0, le=1)
     """Added to the root of the second moment; None = 1e-8 for adamw and 1e-6 for bert_adam."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1e12)
+    """Longer gradients are cut to this norm."""
     clip: Literal["auto", "whole"] = "auto"
     """auto: adamw clips the norm of the whole gradient, bert_adam that of each tensor; whole: bert_adam clips the whole
     gradient before each tensor (DiffusionRet's released code)."""
@@ -51,7 +55,9 @@ class DataConfig:
     """Which corpus. `root` is a folder that holds `collection`; `toy-tiny`, `-demo` and `-bench` need none."""
 
     collection: str = "toy-demo"
+    """The corpus, a folder of `root`."""
     root: str | None = None
+    """The folder of the corpora; null = the cache, where `toy-*` are drawn."""
     feature: str | None = None
     """Folder or HDF5 file under FeatureData; None = the only one, that of the public configurations, or `frames`."""
     cache_dir: str | None = None
@@ -76,6 +82,7 @@ class TrainerConfig:
     """Keep the mean of the weights at the ends of this many last epochs, and choose none: all epochs are trained,
     whatever `patience` is, and the split that selects only watches. 0 = keep the epoch with the best score."""
     seed: int = Field(default=0, ge=0, le=SEED)
+    """Of weights, batches, dropout and noise."""
     precision: Literal["no", "tf32", "bf16"] = "no"
     """no: float32; tf32: matrix products of float32 in TF32, on NVIDIA GPUs alone; bf16: encoders under autocast."""
     checkpoint_every: int | None = Field(default=None, ge=1, le=LARGE)
@@ -145,6 +152,7 @@ class TrainConfig(TrainerConfig):
     """paper: the best epoch on the reported split (as published numbers were made); holdout: a share of the training
     videos selects, the reported split is scored once; val: so does the corpus's own split "val", where it has one."""
     holdout_fraction: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the training videos that select, with protocol='holdout'."""
     data_on_device: Literal["auto", "always", "never"] = "auto"
     """Keep the features of the training split on the device; auto: on a GPU, where they take at most half of what is
     free there. Batches are the same either way."""

@@ -43,6 +43,7 @@ class KeyClipTripletSettings(KeyClipSettings):
     """Margin ranking: what the key clip of a query reads above what another reads, and the query above another."""
 
     margin: float = Field(default=0.2, ge=0, le=100)
+    """How much higher the right pair has to score."""
     hard_pool: int = Field(default=20, ge=1, le=MANY)
     """Hard negatives are drawn from this many highest-scored ones."""
 
