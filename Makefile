@@ -1,24 +1,24 @@
 # Every verb makes its own .venv first (scripts/venv.sh), demo a smaller one; the second call finds it ready.
-#   make demo | test | test-fast | shapes | films | lint | docs | pictures | bench | mutants | wheels | examples | clean
-# Variables: PYTHON=python3.12   DEMO_ARGS=...   TEST_ARGS="-k metrics"   BENCH=benchmarks/search.py   PICTURES=all
+#   make demo | test | test-fast | shapes | films | lint | docs | pictures | bench | mutants | wheels | examples | release | clean
+# Variables: PYTHON=python3.12   DEMO_ARGS=...   TEST_ARGS="-k metrics"   VERSIONS=lowest|newest (test)   BENCH=benchmarks/search.py   PICTURES=all
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-export PYTHON
+export PYTHON VERSIONS
 # Compiled sources are kept: the tests start a Python process a hundred times.
 export PYTHONDONTWRITEBYTECODE =
 
 ifeq ($(OS),Windows_NT)
-BIN := .venv/Scripts
+BIN := .venv$(VERSIONS:%=-%)/Scripts
 else
-BIN := .venv/bin
+BIN := .venv$(VERSIONS:%=-%)/bin
 endif
 DEMO_ARGS ?=
 TEST_ARGS ?=
 WORKERS ?= 3
 BENCH ?= $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
-.PHONY: help venv demo test test-fast shapes films lint format docs pictures bench mutants wheels examples clean
+.PHONY: help venv demo test test-fast shapes films lint format docs pictures bench mutants wheels examples release clean
 
 help:
 	@sed -n '1,3p' Makefile
@@ -47,11 +47,12 @@ shapes: venv  ## doctests and the tests of what computes, with the shapes in eve
 films: venv  ## fetch the real films that some tests read (145 MB, of which 25 MB are kept in the user's cache)
 	$(BIN)/python tests/prvr/real_films.py
 
-lint: venv  ## style, format, types, import directions, size
+lint: venv  ## style, format, types, import directions, the workflow, size
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/ci.yml
 	$(BIN)/python scripts/count.py --check
 
 format: venv  ## mend what can be mended without a person
@@ -73,9 +74,12 @@ mutants: venv  ## small mistakes, each in a copy of the packages, and the test t
 wheels: venv  ## four wheels into dist/, each installed alone and tried
 	$(BIN)/python scripts/check_wheels.py
 
+release: venv  ## dist/ for an index, and the whole repository: ADDRESS=https://HOST/OWNER/NAME CONTACT=MAIL@HOST
+	$(BIN)/python scripts/release.py $(ADDRESS) $(CONTACT)
+
 examples: venv  ## every example on small data
 	$(BIN)/python scripts/run_examples.py
 
 clean:  ## everything that make built, .venv included
-	rm -rf .venv dist site runs __pycache__ .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-lowest .venv-newest dist site runs __pycache__ .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find packages tests examples benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

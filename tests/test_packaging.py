@@ -5,18 +5,25 @@ import email
 import importlib
 import inspect
 import json
+import os
 import pkgutil
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 import tomllib
+import venv
 import zipfile
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from packaging.requirements import Requirement
@@ -67,24 +74,106 @@ def test_public_names_resolve_and_are_few(package: str) -> None:
     assert 1 <= len(names) <= (35 if package == "lorentz" else 28)  # a reader learns them in one sitting
 
 
-def metadata_of(package: str, built: Path) -> email.message.Message:
-    """What an installer reads of one package, of the source archive and the wheel that a release builds."""
-    release = runpy.run_path(str(ROOT / "scripts" / "release.py"))
-    found = release["build"](folder(package).name, built, "https://example.org/o/n")
-    wheel = next(path for path in found if path.suffix == ".whl")
+@pytest.fixture(scope="module")
+def release() -> dict:
+    """The names of scripts/release.py."""
+    return runpy.run_path(str(ROOT / "scripts" / "release.py"))
+
+
+@pytest.fixture(scope="module")
+def released(release: dict, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheels of a release; the source archives lie beside them."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("only a clone is released, no archive of the repository")
+    built = tmp_path_factory.mktemp("released")
+    for name in release["DISTRIBUTIONS"]:
+        release["build"](name, built, "https://example.org/o/n", "people@example.org")
+    return {path.name.partition("-")[0]: path for path in built.glob("*.whl")}
+
+
+def metadata_of(wheel: Path) -> email.message.Message:
+    """What an installer reads of a package."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         return email.message_from_bytes(archive.read(name))
 
 
-def test_one_version_for_all_packages(tmp_path: Path) -> None:
+def test_one_version_for_all_packages(released: dict[str, Path]) -> None:
     """It stands in prvr/__init__.py; prvr and prvr-search ask for their siblings of the same version."""
-    of = {package: metadata_of(package, tmp_path) for package in PACKAGES}
+    of = {name: metadata_of(wheel) for name, wheel in released.items()}
     assert {message["Version"] for message in of.values()} == {importlib.import_module("prvr").__version__}
     version = of["prvr"]["Version"]
     assert {f"lorentz-nn=={version}", f"regdiff=={version}"} <= set(of["prvr"].get_all("Requires-Dist"))
     assert f"prvr[encoders]=={version}" in of["prvr_search"].get_all("Requires-Dist")
-    assert "https://example.org/o/n/blob/v" in of["lorentz"].get_payload()
+    assert "https://example.org/o/n/blob/v" in of["lorentz_nn"].get_payload()
+    assert {message["Author-email"] for message in of.values()} == {"The authors of prvr <people@example.org>"}
+
+
+class Index(SimpleHTTPRequestHandler):
+    """A package index (PEP 503) of the wheels in its folder."""
+
+    asked: ClassVar[set[str]] = set()
+
+    def do_GET(self) -> None:
+        if found := re.fullmatch("/simple/([a-z-]+)/", self.path):
+            self.asked.add(found[1])
+            names = [path.name for path in Path(self.directory).glob(f"{found[1].replace('-', '_')}-*.whl")]
+            page = "".join(f'<a href="/{name}">{name}</a>' for name in names).encode()
+            self.send_response(200 if names else 404)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(page)
+        else:
+            super().do_GET()
+
+    def log_message(self, *args: object) -> None:
+        """Nothing is printed."""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a right there")
+def test_one_line_installs_everything_from_an_index(released: dict[str, Path], tmp_path: Path) -> None:
+    """What others wrote is there already, by links; ours comes from an index, without a clone."""
+    others = tmp_path / "others"
+    others.mkdir()
+    for path in Path(pytest.__file__).parents[1].iterdir():
+        if not re.match("_editable|__editable|_?(lorentz|regdiff|prvr)", path.name):
+            (others / path.name).symlink_to(path)
+    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
+    python = tmp_path / "env" / "bin" / "python"
+    (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
+    (site / "others.pth").write_text(f"{others}\n")
+    (line,) = re.findall("`pip install (.prvr.+?)`", (ROOT / "docs" / "install.md").read_text(encoding="utf-8"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Index, directory=released["prvr"].parent)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        index = f"http://127.0.0.1:{server.server_port}/simple/"
+        command = [sys.executable, "-m", "pip", "--isolated", "--python", python, "install", "--index-url", index]
+        alone = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
+        alone |= {"PIP_CONFIG_FILE": os.devnull, "NO_PROXY": "127.0.0.1"}
+        options = ["--no-cache-dir", "--disable-pip-version-check", *shlex.split(line)]
+        done = subprocess.run([*command, *options], capture_output=True, text=True, env=alone)
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
+    assert Index.asked == {"prvr", "prvr-search", "lorentz-nn", "regdiff"}
+    said = subprocess.run([python.with_name("prvr"), "--version"], capture_output=True, text=True, env=alone)
+    version = metadata_of(released["prvr"])["Version"]
+    expected = [f"{name} {version}" for name in ("prvr", "prvr-search", "lorentz-nn", "regdiff")]
+    assert said.stdout.splitlines() == expected, said.stderr
+
+
+def test_what_is_announced_to_be_removed_is_removed_in_time(release: dict) -> None:
+    version = importlib.import_module("prvr").__version__
+    for package in PACKAGES:
+        for path in (folder(package) / "src").rglob("*.py"):
+            assert release["overdue"](path.read_text(encoding="utf-8"), version) == [], path
+    said = "since 0.2, removed in 0.4: use f"
+    for text, at, wrong in [
+        (said, "0.3.9", ""), (said, "0.4.0", "remove it"), (said, "1.0", "remove it"),
+        ("since 0.9, removed in 1.0: use f", "0.9", ""), ("since 0.2, removed in 0.3: use f", "0.2", "two minor"),
+        ("use f", "0.2", "expected 'since"),
+    ]:  # fmt: skip
+        found = release["overdue"](f"@typing_extensions.deprecated({text!r})\ndef g(): ...\n", at)
+        assert len(found) == bool(wrong), found
+        assert all(wrong in line for line in found)
 
 
 HEAVY = [
@@ -268,7 +357,11 @@ def test_documents_name_only_files_of_the_repository(page: str) -> None:
         assert [name for name in names if not (ROOT / name).exists()] == [], document
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "packages").glob("*/README.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "packages").glob("*/README.md")),
+]
 
 
 @pytest.fixture
@@ -301,8 +394,7 @@ def test_python_in_the_documentation_runs(page: Path, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_readme_on_an_index_needs_no_clone(package: str) -> None:
-    release = runpy.run_path(str(ROOT / "scripts" / "release.py"))
+def test_a_readme_on_an_index_needs_no_clone(package: str, release: dict) -> None:
     readme = (folder(package) / "README.md").read_text(encoding="utf-8")
     # it stops at a link to what is not there
     absolute = release["as_on_an_index"](readme, folder(package).name, "https://example.org/owner/name", "v1.0.0")
@@ -311,6 +403,7 @@ def test_a_readme_on_an_index_needs_no_clone(package: str) -> None:
     assert len(re.findall(r"\]\(", absolute)) == len(re.findall(r"\]\(", readme))
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="a clone is released")
 def test_a_release_holds_what_is_committed_and_nothing_else(tmp_path: Path) -> None:
     clone, built = tmp_path / "clone", tmp_path / "built"
     subprocess.run(["git", "clone", "--quiet", "--shared", ROOT, clone], check=True)
@@ -325,10 +418,37 @@ def test_a_release_holds_what_is_committed_and_nothing_else(tmp_path: Path) -> N
     assert sum(name.endswith("regdiff/diffusion.py") for name in names) == 2
 
     (source / "diffusion.py").write_text("")
-    command = [sys.executable, clone / "scripts" / "release.py", "https://example.org/o/n"]
+    archive = runpy.run_path(str(clone / "scripts" / "release.py"))["archive"](built)
+    with tarfile.open(archive) as sources:
+        names = {name.partition("/")[2] for name in sources.getnames()}
+    assert {"Makefile", "constraints.txt", "tests/test_packaging.py", "tests/fixtures/prvr_ms-sl.npz"} <= names
+    assert not any(name.endswith("notes.txt") for name in names)
+    command = [sys.executable, clone / "scripts" / "release.py", "https://example.org/o/n", "people@example.org"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "packages/regdiff/src/regdiff/diffusion.py: changed since" in done.stderr
+
+
+SERVICE = ROOT / "examples" / "service"
+
+
+@pytest.mark.parametrize(("file", "setting"), [("prvr.service", "TimeoutStopSec="), ("Containerfile", "-timeout ")])
+def test_a_service_is_given_the_time_that_its_server_takes_to_stop(file: str, setting: str) -> None:
+    limits = pytest.importorskip("prvr_search.serve.settings").ServeLimits()
+    (seconds,) = re.findall(rf"{setting}(\d+)", (SERVICE / file).read_text(encoding="utf-8"))
+    assert int(seconds) > limits.grace_seconds
+
+
+def test_the_unit_leaves_few_rights(tmp_path: Path) -> None:
+    """By the rating of systemd, 0 to 10."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd rates it")
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=40"]  # in tenths
+    unit, bare = SERVICE / "prvr.service", tmp_path / "bare.service"
+    bare.write_text(unit.read_text(encoding="utf-8").partition("UMask=")[0])
+    if "unrecognized option" in subprocess.run([*command, unit], capture_output=True, text=True).stderr:
+        pytest.skip("from systemd 250 on")
+    assert [subprocess.run([*command, file], capture_output=True).returncode for file in (unit, bare)] == [0, 1]
 
 
 def test_every_mutant_has_its_place_and_its_test() -> None:
@@ -352,6 +472,34 @@ def test_constraints_name_every_direct_dependency() -> None:
             assert name in pinned | {"lorentz-nn", "regdiff", "prvr"}, (
                 f"{package}: {name} has no line in constraints.txt"
             )
+
+
+def test_every_part_is_documented() -> None:
+    """By its name, in the table or list that CONTRIBUTING.md names."""
+    from prvr.config import LOSSES
+    from prvr.encoders import ENCODERS
+    from prvr.papers.benchmarks import BENCHMARKS
+    from prvr.plot import PLOTS
+    from prvr.stages import STAGES
+    from prvr_search.ranking.backends import BACKENDS
+
+    pages = {"search": ENCODERS, "pipelines": STAGES, "data": BENCHMARKS, "serve": BACKENDS, "evaluation": PLOTS}
+    texts = {page: (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in pages}
+    texts["papers-to-code"] = " ".join(re.findall("`(.*?)`", "\n".join(rows_of_papers_to_code())))
+    for page, parts in {**pages, "papers-to-code": LOSSES}.items():
+        words = set(re.findall(r"[\w-]+", texts[page].lower()))
+        assert [name for name in parts.names if name not in words] == [], f"docs/{page}.md"
+
+
+def test_every_loss_is_a_public_name_of_its_package() -> None:
+    losses = importlib.import_module("prvr.losses")
+    found = {
+        name
+        for module in pkgutil.iter_modules(losses.__path__, "prvr.losses.")
+        for name, value in vars(importlib.import_module(module.name)).items()
+        if inspect.isfunction(value) and value.__module__ == module.name and name.endswith("_loss")
+    }
+    assert sorted(found - set(losses.__all__)) == []
 
 
 @pytest.mark.parametrize("row", [row for row in rows_of_papers_to_code() if "eq." in row])

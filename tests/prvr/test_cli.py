@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,20 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.startswith(f"Usage: prvr {command}".rstrip() + " ")
 
 
+def test_the_version_names_all_packages(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"prvr-search": "1.2", "regdiff": "3"}
+
+    def version(name: str) -> str:
+        if name in versions:
+            return versions[name]
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert main(["--version"]) == 0
+    lines = f"prvr {prvr.__version__}\nprvr-search 1.2\nlorentz-nn is not installed\nregdiff 3\n"
+    assert capsys.readouterr().out == lines
+
+
 def test_commands_in_the_documentation_can_be_read() -> None:
     root, count = Path(__file__).parents[2], 0
     add_commands()
@@ -44,8 +59,6 @@ class TestPresets:
     def test_all_are_listed_and_one_is_printed_so_that_it_can_be_edited(
         self, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ) -> None:
-        assert main(["--version"]) == 0
-        assert capsys.readouterr().out == f"{prvr.__version__}\n"
         assert main(["presets"]) == 0
         lines = capsys.readouterr().out.splitlines()
         names = [*prvr.preset_names(), *prvr.preset_names("rerankers")]

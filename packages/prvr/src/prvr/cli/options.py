@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
 
@@ -34,11 +35,23 @@ def _shown_default(value: Any) -> str | None:
     return None if value is None or value is False or value in ([], ()) else str(value)
 
 
+def _versions() -> str:
+    """The versions of the four packages, which go together."""
+    lines = [f"prvr {prvr.__version__}"]
+    for name in ("prvr-search", "lorentz-nn", "regdiff"):
+        try:
+            lines.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            lines.append(f"{name} is not installed")
+    return "\n".join(lines)
+
+
 app = App(
     name="prvr",
     help=_HELP,
     help_format="markdown",
-    version=prvr.__version__,
+    version=_versions,
+    version_format="plaintext",
     default_parameter=Parameter(negative=(), allow_repeating=True, show_default=_shown_default),
 )
 """The application; a command is a function under `@app.command`."""

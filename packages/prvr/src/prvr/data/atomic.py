@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import platformdirs
-from filelock import FileLock, SoftFileLock, Timeout
+from filelock import FileLock, Timeout
 
 from prvr.errors import DISK_FULL, DataError, PrvrError
 
@@ -261,13 +261,10 @@ def locked(path: Path, wait: float = 0.0) -> Iterator[bool]:
     Raises:
         OSError: it cannot be written, or its file system has no locks.
     """
-    lock = FileLock(path)
+    lock = FileLock(path, fallback_to_soft=False)  # a soft lock is a file, which outlives its process
     try:
         with suppress(Timeout):
             lock.acquire(timeout=min(wait, _QUIET))
-        if isinstance(lock, SoftFileLock):  # what filelock makes of it there: a file, which outlives its process
-            lock.release()
-            raise OSError(errno.ENOSYS, "")
         if not lock.is_locked and wait > _QUIET:
             logger.warning("%s: waiting for another process; Ctrl-C ends this", path.parent)
             with suppress(Timeout):
