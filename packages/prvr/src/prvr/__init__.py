@@ -35,23 +35,17 @@ LEAVES = ("prvr.published", "prvr.plot", "prvr.papers", "prvr.toy")
 """Packages that the rest of prvr does not name; each says in `EXTENSIONS` what it adds, see `prvr.extensions`."""
 
 # Imported when first asked for, because they bring torch or pydantic: `prvr --help` need not wait for them.
-_LATER = {
-    "prvr.config": "Config ConfigError load_config preset_names",
-    "prvr.models": "Retriever",
-    "prvr.objective": "Objective",
-    "prvr.stages": "Pipeline",
-    "prvr.types": "Batch RetrieverOutput Scores TextEmbedding VideoEmbedding",
-}
+_LATER = deferred(__name__, "config types models objective stages")
 
 
 def __getattr__(name: str) -> Any:
-    modules = dict(_LATER)
-    if name not in __all__ and not name.startswith("_"):
-        from prvr.extensions import extensions
+    if name in __all__ or name.startswith("_"):
+        return _LATER(name)
+    from prvr.extensions import extensions
 
-        for names in extensions("names", others=False):
-            modules |= names
-    return deferred(__name__, modules)(name)
+    return deferred(__name__, {place: names for some in extensions("names", False) for place, names in some.items()})(
+        name
+    )
 
 
 def __dir__() -> list[str]:

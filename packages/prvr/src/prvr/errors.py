@@ -121,13 +121,14 @@ def unknown_name(what: str, name: str, names: Iterable[str]) -> str:
     return f"unknown {what} {name!r}{suggestion} Known: {', '.join(names) or 'none'}"
 
 
-def deferred(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+def deferred(package: str, modules: Mapping[str, str] | str) -> Callable[[str], Any]:
     """The `__getattr__` of a package (PEP 562): names that modules define, and the modules of the package themselves.
 
     Args:
         package: its name.
-        modules: the names that each of its modules defines, separated by spaces. No module may have one of them: its
-            import would put it in their place.
+        modules: the names that each of its modules defines, separated by spaces; or the modules alone, which are
+            imported in this order until one has a name that stands in the package's `__all__`. No module may have one
+            of these names: its import would put it in their place.
 
     Examples:
         >>> deferred("prvr.data", {"prvr.data.sampling": "pad segment_mean"})("segment_mean").__module__
@@ -135,11 +136,18 @@ def deferred(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
         >>> deferred("prvr.data", {})("sampling").__name__
         'prvr.data.sampling'
     """
-    places = {name: module for module, names in modules.items() for name in names.split()}
+    listed, places = (), dict[str, str]()
+    if isinstance(modules, str):
+        listed = modules.split()
+    else:
+        places = {name: module for module, names in modules.items() for name in names.split()}
 
     def get(name: str) -> Any:
         if name in places:
             return getattr(importlib.import_module(places[name]), name)
+        for module in listed if name in sys.modules[package].__all__ else ():
+            if hasattr(importlib.import_module(f"{package}.{module}"), name):
+                return getattr(sys.modules[f"{package}.{module}"], name)
         if not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}"):
             return importlib.import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -459,7 +459,7 @@ def query_vectors(text: Texts) -> Float[Tensor, "q d"]:
 
 @dataclass(frozen=True)
 class Merged:
-    """The rows that the clip branch encodes where neighbouring frames are merged; see `prvr.models.clips.MergedClips`.
+    """The rows that the clip branch encodes where frames are merged, see `prvr.published.msc.clips.MergedClips`.
 
     Args:
         features: `(v, c, f)` their features, of unit length.
@@ -584,7 +584,7 @@ class Scorer(Protocol):
 
 
 @runtime_checkable
-class Encoder(Scorer, Protocol):
+class TextVideoEncoder(Scorer, Protocol):
     """A module that encodes texts and videos and scores every text with every video."""
 
     def encode_text(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"], /) -> Texts:
@@ -619,7 +619,7 @@ class Encoder(Scorer, Protocol):
 
 
 @runtime_checkable
-class FirstStage(Encoder, Protocol):
+class FirstStage(TextVideoEncoder, Protocol):
     """A retriever as the first stage of a pipeline, which can be saved.
 
     `prvr.Retriever` and `prvr.TokenRetriever` are some. Evaluation, the index, the stages

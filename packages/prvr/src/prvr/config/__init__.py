@@ -8,64 +8,20 @@ from typing import TYPE_CHECKING
 from prvr.errors import deferred
 
 if TYPE_CHECKING:
-    from prvr.config.load import (
-        ConfigError,
-        config_leaves,
-        config_to_dict,
-        dump_config,
-        expect_imported,
-        expect_readable,
-        flat,
-        load_config,
-        preset_names,
-        preset_text,
-        read_values,
-        read_yaml_file,
-        records_of,
-        similar_keys,
-        validated,
-        yaml_value,
-    )
-    from prvr.config.losses import LOSSES, LossConfig, LossSettings, active_losses
-    from prvr.config.model import (
-        BLOCKS,
-        CLIPS,
-        COMPAT,
-        FUSIONS,
-        POOLINGS,
-        QUERIES,
-        STREAMS,
-        BlockConfig,
-        Compat,
-        ModelConfig,
-        PathConfig,
-        QuerySettings,
-        RegisterConfig,
-        StreamConfig,
-    )
-    from prvr.config.registry import Registry, module_of, own_modules
-    from prvr.config.retrievers import (
-        RETRIEVERS,
-        AnyModelConfig,
-        RetrieverConfig,
-    )
-    from prvr.config.run import (
-        DECAYS,
-        Config,
-        DataConfig,
-        FitConfig,
-        OptimConfig,
-        RunConfig,
-        TrainConfig,
-        TrainerConfig,
-    )
-    from prvr.config.strict import STRICT
+    from prvr.config.load import *
+    from prvr.config.losses import *
+    from prvr.config.model import *
+    from prvr.config.registry import *
+    from prvr.config.retrievers import *
+    from prvr.config.run import *
+    from prvr.config.strict import *
 
 __all__ = [
     "BLOCKS",
     "CLIPS",
     "COMPAT",
     "DECAYS",
+    "FRAME_QUERIES",
     "FUSIONS",
     "LOSSES",
     "POOLINGS",
@@ -113,18 +69,5 @@ __all__ = [
     "yaml_value",
 ]
 
-# Imported when first asked for: most commands use a few of them.
-__getattr__ = deferred(
-    __name__,
-    {
-        "prvr.config.load": "ConfigError config_leaves config_to_dict dump_config expect_imported expect_readable flat "
-        "load_config preset_names preset_text read_values read_yaml_file records_of similar_keys validated yaml_value",
-        "prvr.config.losses": "LOSSES LossConfig LossSettings active_losses",
-        "prvr.config.model": "BLOCKS CLIPS COMPAT FUSIONS POOLINGS QUERIES STREAMS BlockConfig Compat ModelConfig "
-        "PathConfig QuerySettings RegisterConfig StreamConfig",
-        "prvr.config.registry": "Registry module_of own_modules",
-        "prvr.config.run": "DECAYS Config DataConfig FitConfig OptimConfig RunConfig TrainConfig TrainerConfig",
-        "prvr.config.strict": "STRICT",
-        "prvr.config.retrievers": "RETRIEVERS TOKEN_COMPAT AnyModelConfig RetrieverConfig TokenCompat ",
-    },
-)
+# Imported when first asked for, in this order until one has the name: most commands use a few of them.
+__getattr__ = deferred(__name__, "strict registry model retrievers losses run load")

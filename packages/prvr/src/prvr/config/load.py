@@ -355,7 +355,7 @@ def _expect_read(model: ModelConfig, overrides: Mapping[str, Any], source: str) 
     for key, value in overrides.items():
         entries = [(registry, entry) for registry in MODEL_PARTS for entry in registry]
         readers = [(r, entry.name) for r, entry in entries if key.removeprefix("model.") in entry.needs]
-        if readers and parts.isdisjoint(readers):
+        if readers and not set(readers).intersection(parts):
             names = " or ".join(f"{registry.what}={name!r}" for registry, name in readers)
             raise ConfigError(
                 f"{source}: {key}={value!r} has no effect: only {names} reads it. Remove it, or choose such a part"

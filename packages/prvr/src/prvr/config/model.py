@@ -5,7 +5,6 @@ they alone read: here, or in the package of `prvr.published` whose paper alone h
 """
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -20,7 +19,8 @@ BLOCKS: Registry[Callable[..., Any]] = Registry("space")
 
 FUSIONS: Registry[Callable[..., Any]] = Registry("fusion")
 """Fusions of the outputs of parallel blocks into one sequence: `(model, length)` makes a module that takes blocks
-`(k, v, l, d)` and a mask to `(v, l, d)`."""
+`(k, v, l, d)` and a mask to `(v, l, d)`. One that needs "first" is also given the fusion of the branch before, or None,
+of which it may share parameters."""
 
 CLIPS: Registry[Callable[..., Any]] = Registry("clip_construction")
 """What the rows of the clip branch are: `(model)` makes a `prvr.models.clips.ClipConstruction`."""
@@ -31,6 +31,10 @@ POOLINGS: Registry[Callable[..., Any]] = Registry("frame_pooling")
 QUERIES: Registry[Callable[..., Any]] = Registry("query_encoder")
 """Encoders of queries into one vector: `(model)` makes a `prvr.models.encoders.QueryPart`, whose settings are
 `model.query_encoder`, a `QuerySettings`. It needs "tokens" if words are token numbers, which are read as stored."""
+
+FRAME_QUERIES: Registry[Callable[..., Any]] = Registry("frame_query")
+"""What frames are compared with, where that is not the vector of the query: `(model)` makes a module such as
+`prvr.models.encoders.FrameQuery`, or None."""
 
 STREAMS: Registry[Callable[..., Any]] = Registry("stream.fusion")
 """How a second stream joins the frames: `(model)` makes a module that takes queries `(q, d)`, and their cosines, or
@@ -68,14 +72,7 @@ FUSIONS.register(
     "The mean asks each block for its weights (MAIM, HLFormer eq. 17).",
     needs=("fusion_temperature",),
 )
-FUSIONS.register(
-    "token_guided",
-    "prvr.models.fusion:token_guided",
-    "A learned vector, one for clips and frames, asks each block for its weights (GMMFormer v2).",
-    needs=("fusion_temperature",),
-)
 CLIPS.register("equal", "prvr.models.clips:EqualClips", "Equal parts of the video.")
-CLIPS.register("merged", "prvr.models.clips:MergedClips", "Neighbouring frames that are alike, merged (MSC-PRVR).")
 COMPAT["window"].register("centred", "prvr.models.blocks:centred_windows", "1 on the diagonal, keys and centres alike.")
 COMPAT["window"].register(
     "printed",
@@ -88,8 +85,30 @@ COMPAT["register_times"].register("sincos", "prvr.models.retriever:unchanged", "
 COMPAT["register_constants"].register("float64", "prvr.models.retriever:unchanged", "The noise schedule is exact.")
 COMPAT["merging"].register("unit", "prvr.models.clips:as_read", "Frames of unit length merge.")
 POOLINGS.register("none", "prvr.models.clips:EveryFrame", "Every frame.")
-POOLINGS.register("attention", "prvr.models.clips:PooledFrames", "One vector of all frames (GMMFormer).")
+POOLINGS.register(
+    "attention",
+    "prvr.models.clips:PooledFrames",
+    "One vector of all frames (GMMFormer).",
+    check=lambda model: (
+        ["frame_pooling='attention' needs the frame branch: branches='both' or 'frames'"] * (model.branches == "clips")
+    ),
+)
 STREAMS.register("mean", "prvr.models.streams:mean_of_streams", "(1 - weight) frames + weight stream.")
+
+
+def needs_both_branches(model: "ModelConfig") -> Iterator[str]:
+    """Why a model cannot compare its frames with anything but the vector of a query."""
+    if model.query_encoder.kind != "attention":
+        yield f"frame_query={model.frame_query!r} needs query_encoder='attention', got {model.query_encoder.kind!r}"
+    if model.branches != "both":
+        yield f"frame_query={model.frame_query!r} needs branches='both', got {model.branches!r}"
+
+
+FRAME_QUERIES.register("pooled", "prvr.models.encoders:no_frame_query", "The vector of the query, as clips.")
+for _name in ("words", "pooled_words"):
+    FRAME_QUERIES.register(
+        _name, "prvr.models.encoders:FrameQuery", "Words of a second encoder (Holmes).", check=needs_both_branches
+    )
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -107,6 +126,12 @@ class StreamConfig:
     """How the best row of the stream joins the best frame."""
     weight: float = Field(default=0.5, ge=0, le=1)
     """Of the stream, with fusion='mean'."""
+
+    def problems(self, model: "ModelConfig") -> Iterator[str]:
+        """Why a model cannot have a second stream."""
+        kinds = {model.branches, model.frame_query, model.start, model.frame_pooling, model.padded_rows}
+        if bad := kinds & {"clips", "words", "pooled_words", "second", "kernel", "key_clip", "fixed"}:
+            yield f"stream joins the frames that a pooled query is compared with, got {', '.join(bad)}"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -203,6 +228,17 @@ class RegisterConfig:
         if self.kind == "prior" and self.start == "gaussian":
             raise InputError("kind='prior' needs start='prior_sample' or 'prior_mean': 'gaussian' has no prior")
         return self
+
+    def problems(self, model: "ModelConfig") -> Iterator[str]:
+        """Why a model cannot have these registers."""
+        if self.kind == "none":
+            return
+        if model.layer != "transformer":
+            yield "registers need layer='transformer'"
+        if model.branches == "frames":
+            yield "registers are generated from the clips: branches must be 'both' or 'clips'"
+        if model.depth > 1:
+            yield "registers need depth=1"
 
     @property
     def prediction_type(self) -> str:
@@ -307,7 +343,7 @@ class ModelConfig:
     absolute and features are its controls, the same map of absolute changes or of the features themselves."""
     query_encoder: Annotated[QuerySettings, Chosen(QUERIES, "attention")] = QuerySettings()
     """What makes one vector of the words of a query: a name, or a mapping with the name as `kind`, and settings."""
-    frame_query: Literal["pooled", "words", "pooled_words", "second"] = "pooled"
+    frame_query: Annotated[str, registered(FRAME_QUERIES)] = "pooled"
     """What frames are compared with. pooled: the vector of the query, as clips; words: each word of a second query
     encoder, the best frame of each counts by the weight of the word (Holmes with two query branches); pooled_words: the
     weighted sum of these words, which has the same parameters; second: the vector of a second query encoder, which
@@ -346,63 +382,21 @@ class ModelConfig:
         return self
 
     def _problems(self) -> Iterator[str]:
-        """What keeps the parts from going together."""
-        has_registers = self.registers.kind != "none"
-        for entry in named_parts(COMPAT, self.compat).values():
-            yield from entry.problems(self)
+        """What keeps the parts from going together: each part says what it needs of the model."""
+        entries = [
+            *named_parts(COMPAT, self.compat).values(),
+            *(registry[name] for registry, name in model_parts(self)),
+        ]
         if self.branches == "none" and self.start != "kernel":
             yield "branches='none' leaves the kernel path alone: set start='kernel', got 'drawn'"
         if self.hidden % self.heads:
             yield f"hidden={self.hidden} must be a multiple of heads={self.heads}"
         if not self.blocks:
             yield "blocks is empty: list at least one, for example [{space: euclidean}]"
-        if any(block.space == "lorentz" for block in self.blocks):
-            if (self.lorentz_dim + 1) % self.heads or self.lorentz_dim + 1 < 2 * self.heads:
-                yield (
-                    f"lorentz_dim={self.lorentz_dim}: lorentz_dim + 1 must be a multiple of heads={self.heads}, and at "
-                    f"least {2 * self.heads}, a time and a space coordinate for each"
-                )
-            if self.layer != "transformer":
-                yield "Lorentz blocks need layer='transformer'"
-        if self.clip_construction == "frames" and has_registers:
-            yield f"clip_construction='frames' needs registers.kind='none', got {self.registers.kind!r}"
-        if self.clip_construction == "merged":
-            stages = merge_stages(self.max_frames, self.num_clips)
-            if self.num_clips % 2 or any(2 * b < a or a < b or a % 2 for a, b in pairwise(stages)):
-                yield (
-                    f"clip_construction='merged' makes of max_frames={self.max_frames} rows num_clips={self.num_clips} "
-                    "in three stages, each by at most half: set both to even numbers, max_frames=4 * num_clips"
-                )
-            if has_registers or any(block.space != "euclidean" for block in self.blocks):
-                yield "clip_construction='merged' needs registers.kind='none' and blocks with space='euclidean'"
-        if has_registers and self.layer != "transformer":
-            yield "registers need layer='transformer'"
-        if has_registers and self.branches == "frames":
-            yield "registers are generated from the clips: branches must be 'both' or 'clips'"
-        if has_registers and self.depth > 1:
-            yield "registers need depth=1"
+        for part in (*entries, self.registers, *([] if self.stream is None else [self.stream])):
+            yield from part.problems(self)
         if self.depth > 1 and self.fusion != "mean":
             yield f"depth={self.depth} needs fusion='mean', got {self.fusion!r}: set depth=1 or fusion='mean'"
-        if self.padding_counts and self.branches != "frames" and self.num_clips > self.max_frames:
-            yield (
-                f"num_clips={self.num_clips} is more than max_frames={self.max_frames}, whose positions clips share "
-                f"with compat.padding={self.compat.padding!r}: lower num_clips, or set compat.padding='masked'"
-            )
-        if self.frame_pooling == "attention" and self.branches == "clips":
-            yield "frame_pooling='attention' needs the frame branch: branches='both' or 'frames'"
-        if self.frame_query != "pooled" and self.query_encoder.kind != "attention":
-            yield f"frame_query={self.frame_query!r} needs query_encoder='attention', got {self.query_encoder.kind!r}"
-        if self.stream is not None:
-            kinds = {self.branches, self.frame_query, self.start, self.frame_pooling, self.padded_rows}
-            if bad := kinds & {"clips", "words", "pooled_words", "second", "kernel", "key_clip", "fixed"}:
-                yield f"stream joins the frames that a pooled query is compared with, got {', '.join(bad)}"
-        if self.frame_query != "pooled" and self.branches != "both":
-            yield f"frame_query={self.frame_query!r} needs branches='both', got {self.branches!r}"
-        if self.frame_pooling == "key_clip" and (self.branches, self.frame_query) != ("both", "pooled"):
-            yield (
-                "frame_pooling='key_clip' needs branches='both' and frame_query='pooled', got "
-                f"{self.branches!r} and {self.frame_query!r}"
-            )
         if self.branches == "both" and not (self.clip_weight or self.frame_weight):
             yield "clip_weight and frame_weight are both 0: every score would be 0, set one above 0"
 
@@ -458,32 +452,21 @@ class ModelConfig:
         return min((size for size in (-(-most // 4), -(-most // 2), most) if size >= length), default=length)
 
 
-def merge_stages(rows: int, clips: int) -> list[int]:
-    """How many rows are left before and after each of three stages of about equal factors, multiples of four between.
-
-    Examples:
-        >>> merge_stages(128, 32)
-        [128, 80, 52, 32]
-    """
-    between = (4 * round(rows * (clips / rows) ** (stage / 3) / 4) for stage in (1, 2))
-    return [rows, *(max(clips, count) for count in between), clips]
-
-
-MODEL_PARTS = (BLOCKS, FUSIONS, CLIPS, POOLINGS, QUERIES)
+MODEL_PARTS = (BLOCKS, FUSIONS, CLIPS, POOLINGS, QUERIES, FRAME_QUERIES)
 """The registries of the parts of a model."""
 
 
-def model_parts(model: ModelConfig) -> set[tuple[Registry[Any], str]]:
+def model_parts(model: ModelConfig) -> list[tuple[Registry[Any], str]]:
     """The registered parts that a model is made of, each with its registry.
 
     Examples:
         >>> sorted((registry.what, name) for registry, name in model_parts(ModelConfig(video_dim=4, query_dim=4)))
         ... # doctest: +NORMALIZE_WHITESPACE
-        [('clip_construction', 'equal'), ('frame_pooling', 'none'), ('fusion', 'mean_guided'),
-         ('query_encoder', 'attention'), ('space', 'euclidean')]
+        [('clip_construction', 'equal'), ('frame_pooling', 'none'), ('frame_query', 'pooled'),
+         ('fusion', 'mean_guided'), ('query_encoder', 'attention'), ('space', 'euclidean')]
     """
     chosen = {FUSIONS: model.fusion, CLIPS: model.clip_construction, POOLINGS: model.frame_pooling}
-    chosen[QUERIES] = model.query_encoder.kind
+    chosen |= {QUERIES: model.query_encoder.kind, FRAME_QUERIES: model.frame_query}
     if model.stream is not None:
         chosen[STREAMS] = model.stream.fusion
-    return set(chosen.items()) | {(BLOCKS, block.space) for block in model.blocks}
+    return list(dict.fromkeys([*((BLOCKS, block.space) for block in model.blocks), *chosen.items()]))

@@ -11,7 +11,7 @@ from prvr.data.packed import PackedSplit
 from prvr.stages.matrix import EncodedSplit
 from prvr.stages.pipelines import Pipeline, as_pipeline
 from prvr.stages.stage import SplitInputs
-from prvr.types import Encoder, FirstStage, cat_texts
+from prvr.types import FirstStage, TextVideoEncoder, cat_texts
 
 
 def encode_split(
@@ -41,7 +41,7 @@ def encode_split(
     pipeline = as_pipeline(system)
     where = device_of(pipeline.first, device)
 
-    def encoded(model: Encoder, inputs: SplitInputs) -> EncodedSplit:
+    def encoded(model: TextVideoEncoder, inputs: SplitInputs) -> EncodedSplit:
         with evaluation_mode(model, where, seed):
             videos = [model.encode_video(*batch[:-1]) for batch in batches_on(where, inputs.video_batches(video_batch))]
             texts = [model.encode_text(*batch[:2]) for batch in batches_on(where, inputs.query_batches(query_batch))]
@@ -53,7 +53,7 @@ def encode_split(
     return replace(encoded(pipeline.first, split), stages=stages)
 
 
-def device_of(retriever: Encoder, device: torch.device | str | None) -> torch.device:
+def device_of(retriever: TextVideoEncoder, device: torch.device | str | None) -> torch.device:
     """`device`, or that of the model's parameters if it is None."""
     if device is not None:
         return torch.device(device)
@@ -62,9 +62,9 @@ def device_of(retriever: Encoder, device: torch.device | str | None) -> torch.de
 
 
 @contextmanager
-def evaluation_mode(system: Encoder | Pipeline, device: torch.device, seed: int) -> Iterator[None]:
+def evaluation_mode(system: TextVideoEncoder | Pipeline, device: torch.device, seed: int) -> Iterator[None]:
     """Evaluation mode without gradients and with a seed; modes and the random state are restored afterwards."""
-    models: list[Encoder] = [system.first if isinstance(system, Pipeline) else system]
+    models: list[TextVideoEncoder] = [system.first if isinstance(system, Pipeline) else system]
     if isinstance(system, Pipeline):
         models += [stage.encoder for stage in system.stages if stage.encoder is not None]
     modules = [module for model in models for module in model.modules()]

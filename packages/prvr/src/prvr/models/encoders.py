@@ -1,7 +1,7 @@
 """The query encoders and a video branch: input projection, positions, blocks, fusion."""
 
 from abc import ABC, abstractmethod
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any
 
 import torch
@@ -149,33 +149,12 @@ class FrameQuery(nn.Module):
         return TextEmbedding(sentence, encoded, mask, self.weights(unit_rows(encoded), mask))
 
 
-class SecondQuery(nn.Module):
-    """A second `QueryEncoder`, whose vector frames are compared with (DL-DKD)."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.encoder = QueryEncoder(config)
-
-    def weights(self, words: Float[Tensor, "q 1 d"], mask: Bool[Tensor, "q 1"]) -> Float[Tensor, "q 1"]:
-        """1 for each vector."""
-        return mask.to(words.dtype)
-
-    def forward(
-        self,
-        sentence: Float[Tensor, "q d"],
-        words: Float[Tensor, "q w e"],
-        mask: Bool[Tensor, "q w"],
-        sequences: Sequences,
-        positions: Positions,
-    ) -> TextEmbedding:
-        """The vector for frames, as the one word, beside the one for clips."""
-        vector = self.encoder(words, sequences)[:, None]
-        mask = torch.ones_like(mask[:, :1])
-        return TextEmbedding(sentence, vector, mask, self.weights(vector, mask))
+def no_frame_query(config: ModelConfig) -> None:
+    """No second encoder of queries."""
 
 
 def frame_scores(
-    query: FrameQuery | SecondQuery, text: Texts, video: VideoEmbedding, dots: bool
+    query: Any, text: Texts, video: VideoEmbedding, dots: bool
 ) -> tuple[Float[Tensor, "q v"], Float[Tensor, "q v"] | None]:
     """Weighted maxima of cosines and, with `dots`, of products of words and frames.
 
@@ -204,17 +183,20 @@ class BlockStack(nn.Module):
     Args:
         config: which blocks, windows and fusion.
         length: longest input.
+        first: the same stack of another branch, made before, of whose fusion this one may share parameters.
     """
 
     order: Tensor | None
 
-    def __init__(self, config: ModelConfig, length: int) -> None:
+    def __init__(self, config: ModelConfig, length: int, first: "BlockStack | None" = None) -> None:
         super().__init__()
         order = sorted(range(len(config.blocks)), key=lambda i: config.blocks[i].space)
         kinds = [tuple(same) for _, same in groupby((config.blocks[i] for i in order), key=lambda block: block.space)]
         self.groups = nn.ModuleList(build_blocks(config, kind) for kind in kinds)
         self.windows = nn.ModuleList(build_windows(config, kind, length) for kind in kinds)
-        self.fusion = FUSIONS[config.fusion].part(config, length)
+        fusion = FUSIONS[config.fusion]
+        shared = [None if first is None else first.fusion] if "first" in fusion.needs else []
+        self.fusion = fusion.part(config, length, *shared)
         mixed = order != sorted(order)
         self.register_buffer("order", torch.tensor(order).argsort() if mixed else None, persistent=False)
 
@@ -242,11 +224,14 @@ class BranchEncoder(nn.Module):
     Args:
         config: the configuration of the retriever.
         length: longest input.
+        first: the other branch, made before.
     """
 
-    def __init__(self, config: ModelConfig, length: int) -> None:
+    def __init__(self, config: ModelConfig, length: int, first: "BranchEncoder | None" = None) -> None:
         super().__init__()
-        layers = [BlockStack(config, length) for _ in range(config.depth)]  # drawn first, see `Retriever`
+        others: Any = repeat(None) if first is None else first.layers
+        # Drawn first, see `Retriever`.
+        layers = [BlockStack(config, length, other) for _, other in zip(range(config.depth), others, strict=False)]
         # The released clip branch owns a position table as long as the frames'; rows past the clips are never used.
         positions = config.max_frames if config.padding_counts else length
         has_registers = config.registers.kind != "none"

@@ -142,20 +142,6 @@ def mean_guide(blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | Non
     return masked_mean(blocks.sum(0), mask) / len(blocks)
 
 
-class GuideToken(nn.Module):
-    """A learned vector that guides the fusion of every video (GMMFormer v2); it starts at N(0, 1)."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.token = nn.Parameter(torch.randn(1, 1, dim))
-
-    def forward(
-        self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None = None
-    ) -> Float[Tensor, "v d"]:
-        """The vector, for each video."""
-        return self.token[0].expand(blocks.shape[1], -1)
-
-
 class GuidedFusion(nn.Module):
     """Adaptive interaction (MAIM, HLFormer eq. 17): one guide per video asks each block for its weights.
 
@@ -201,11 +187,3 @@ def mean_guided(model: ModelConfig, length: int) -> GuidedFusion:
     """Fusion guided by the mean of the blocks (HLFormer), over the rows that are computed."""
     guide = None if model.drops_padding else COMPAT["padding"][model.compat.padding].part.guide
     return GuidedFusion(model, length, guide or mean_guide)
-
-
-def token_guided(model: ModelConfig, length: int) -> GuidedFusion:
-    """Fusion by weights for which a learned vector asks each block (GMMFormer v2).
-
-    As `GuidedFusion`, with a `GuideToken` in the place of the mean. The branches of a retriever share the vector.
-    """
-    return GuidedFusion(model, length, GuideToken(model.hidden))

@@ -1,16 +1,16 @@
 """The retriever: text and video into one space, compared by the maximum cosine over clips and frames."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.config import CLIPS, COMPAT, POOLINGS, QUERIES, BlockConfig, ModelConfig, validated
+from prvr.config import CLIPS, COMPAT, FRAME_QUERIES, POOLINGS, QUERIES, BlockConfig, ModelConfig, validated
 from prvr.errors import InputError
-from prvr.models.clips import ClipConstruction, FramePooling, MergedClips
-from prvr.models.encoders import BranchEncoder, FrameQuery, QueryPart, SecondQuery, build_blocks, frame_scores
+from prvr.models.clips import ClipConstruction, FramePooling
+from prvr.models.encoders import BranchEncoder, QueryPart, build_blocks, frame_scores
 from prvr.models.kernel_path import KernelPath
 from prvr.models.layers import expect_fits, initialise
 from prvr.models.pretrained import PretrainedModel
@@ -71,13 +71,7 @@ class Retriever(PretrainedModel):
         # The branches are drawn first: a seed keeps the weights that it gave earlier runs.
         length = config.max_frames if config.clip_construction == "frames" else config.num_clips
         clips = BranchEncoder(config, length) if config.branches in ("both", "clips") else None
-        frames = BranchEncoder(config, config.max_frames) if config.branches in ("both", "frames") else None
-        if config.fusion == "token_guided" and clips is not None and frames is not None:
-            for clip_layer, frame_layer in zip(clips.layers, frames.layers, strict=True):
-                fusion: Any = frame_layer.fusion
-                del fusion.guide
-                # A function, no module: the vector belongs to the clips, and is saved once.
-                fusion.guide = clip_layer.get_submodule("fusion.guide").forward
+        frames = BranchEncoder(config, config.max_frames, clips) if config.branches in ("both", "frames") else None
         part = QUERIES[config.query_encoder.kind].part
         self.query: QueryPart | None = part(config) if self.has_blocks else None
         self.clips, self.frames = clips, frames
@@ -88,8 +82,7 @@ class Retriever(PretrainedModel):
         # The block whose output the registers are generated from (Block0 of DreamPRVR).
         self.guide = None if config.registers.kind == "none" else build_blocks(config, (BlockConfig(),))
         self.registers = build_registers(config)
-        second = SecondQuery if config.frame_query == "second" else FrameQuery
-        self.frame_query = None if config.frame_query == "pooled" else second(config)
+        self.frame_query: nn.Module | None = FRAME_QUERIES[config.frame_query].part(config)
         self.stream = None if config.stream is None else SecondStream(config)
 
     @property
@@ -175,38 +168,25 @@ class Retriever(PretrainedModel):
         expect_fits("frames", frames, self.config)
         if self.path is not None and not self.has_blocks:
             return self.path.encode_video(frames, frame_mask), None
-        if isinstance(self.clip_rows, MergedClips):
-            frames, frame_mask = self.clip_rows.repeated(frames, frame_mask)
+        if repeated := getattr(self.clip_rows, "repeated", None):
+            frames, frame_mask = repeated(frames, frame_mask)
             valid = frame_mask.numel()
-        registers = tokens = encoded_clips = spans = encoded_frames = mask = None
-        more: list[Merged] = []
+        encoded_clips = spans = encoded_frames = mask = None
+        branch, more = _ClipBranch(self, frame_mask, valid), list[Merged]()
         if self.clips is not None:
-            every_clip, branch = Sequences(None, self.config.num_clips), self.clips
-
-            def encode(rows: Tensor, mask: Tensor | None = None, sizes: Tensor | None = None) -> Tensor:
-                nonlocal registers, tokens
-                sequences = every_clip if sizes is None else replace(every_clip, sizes=sizes)
-                if mask is not None:
-                    sequences = self._sequences(mask, valid if mask is frame_mask else None)
-                    rows = rows.masked_fill(~mask[..., None], 0)
-                x = branch.embed(rows, sequences)
-                if self.registers is not None:
-                    registers = self._generate(x, sequences)
-                    tokens = registers.tokens
-                return branch(x, sequences, tokens)
-
-            encoded_clips, spans, *more = self.clip_rows(encode, clips, frames, frame_mask)
+            encoded_clips, spans, *more = self.clip_rows(branch, clips, frames, frame_mask)
+        tokens = None if branch.registers is None else branch.registers.tokens
         if self.frames is not None:
             encoded = self.encoded_frames(frames)
             frames, valid_frames, mask = self.pad_frames(encoded, frame_mask, self.config.max_frames)
-            sequences = self._sequences(valid_frames, valid)
+            sequences = self.sequences(valid_frames, valid)
             encoded = self.frames(self.frames.embed(frames, sequences), sequences, tokens)
             encoded_frames = encoded.masked_fill(~valid_frames[..., None], 0)
             encoded_frames, mask = self.frame_pool(encoded_frames, valid_frames, mask, encoded_clips)
         merged = more[0] if more else None
-        return VideoEmbedding(encoded_clips, encoded_frames, mask, tokens, False, spans, merged), registers
+        return VideoEmbedding(encoded_clips, encoded_frames, mask, tokens, False, spans, merged), branch.registers
 
-    def _sequences(self, mask: Bool[Tensor, "v l"], valid: int | None) -> Sequences:
+    def sequences(self, mask: Bool[Tensor, "v l"], valid: int | None) -> Sequences:
         """How rows of frames are computed, as `config.padded_rows` says."""
         return Sequences.packed(mask, valid) if self.config.drops_padding else Sequences.padded(mask)
 
@@ -223,11 +203,14 @@ class Retriever(PretrainedModel):
         if self.clips is None or self.registers is None:
             raise InputError("this retriever has no registers: model.registers.kind is 'none', or it has no clips")
         every_clip = Sequences(None, self.config.num_clips)
-        return self._generate(self.clips.embed(clips, every_clip), every_clip, return_chain)
+        return self.generated(self.clips.embed(clips, every_clip), every_clip, return_chain)
 
-    def _generate(self, embedded: Tensor, every_clip: Sequences, return_chain: bool = False) -> Registers:
+    def generated(
+        self, embedded: Float[Tensor, "b m d"], sequences: Sequences, return_chain: bool = False
+    ) -> Registers:
+        """The registers of what the clip branch has embedded."""
         generator: Any = self.registers
-        read = embedded if self.guide is None else self.guide(embedded, every_clip)[0]
+        read = embedded if self.guide is None else self.guide(embedded, sequences)[0]
         return generator(read, return_chain=return_chain)
 
     def score(self, text: Texts, video: VideoEmbedding, dots: bool = False) -> Scores:
@@ -289,3 +272,25 @@ class Retriever(PretrainedModel):
     def output(self, text: Texts, video: VideoEmbedding, registers: Registers | None) -> RetrieverOutput:
         """The input of the losses, from encoded queries, videos and registers."""
         return RetrieverOutput(text, video, self.score(text, video, dots=True), registers)
+
+
+@dataclass
+class _ClipBranch:
+    """The clip branch of a retriever as a `ClipConstruction` calls it; it keeps the registers that it has generated."""
+
+    retriever: Retriever
+    frame_mask: Tensor
+    valid: int | None
+    registers: Registers | None = None
+
+    def __call__(self, rows: Tensor, mask: Tensor | None = None, sizes: Tensor | None = None) -> Tensor:
+        retriever = self.retriever
+        branch: Any = retriever.clips
+        sequences = Sequences(None, retriever.config.num_clips, sizes=sizes)
+        if mask is not None:
+            sequences = retriever.sequences(mask, self.valid if mask is self.frame_mask else None)
+            rows = rows.masked_fill(~mask[..., None], 0)
+        x = branch.embed(rows, sequences)
+        if retriever.registers is not None:
+            self.registers = retriever.generated(x, sequences)
+        return branch(x, sequences, None if self.registers is None else self.registers.tokens)

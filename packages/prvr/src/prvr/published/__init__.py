@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from prvr.errors import deferred
 
 if TYPE_CHECKING:
-    from prvr.published.loading import CheckpointError, load_released, released_config
-    from prvr.published.tensor_names import names, tensors
+    from prvr.published.loading import *
+    from prvr.published.tensor_names import *
 
 __all__ = ["EXTENSIONS", "NAMES", "CheckpointError", "load_released", "names", "released_config", "tensors"]
 
@@ -48,6 +48,8 @@ EXTENSIONS |= dict.fromkeys(
         "compat.transport",
         "compat.window",
         "frame_pooling",
+        "frame_query",
+        "fusion",
         "loss",
         "optim.decay",
         "retriever",
@@ -64,10 +66,4 @@ NAMES = {
 }
 """The names that it adds to `prvr`, by the modules that define them."""
 
-__getattr__ = deferred(
-    __name__,
-    {
-        "prvr.published.loading": "CheckpointError load_released released_config",
-        "prvr.published.tensor_names": "names tensors",
-    },
-)
+__getattr__ = deferred(__name__, "tensor_names loading")

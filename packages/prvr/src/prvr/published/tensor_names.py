@@ -18,7 +18,7 @@ from prvr.published.hlformer.released_entailment import ReleasedEntailment
 
 
 @dataclass(frozen=True)
-class Entry:
+class NamedTensor:
     """`authors` is their name, `ours` the path of our parameter, `index` the slice of it; no path = the constant 1."""
 
     authors: str
@@ -168,7 +168,7 @@ def _places(retriever: Retriever) -> Iterator[tuple[str, str, Table]]:
                 yield path, f"diffusion_mlp.layers.{number}", _DENOISER_LAYER
 
 
-def _entries(root: nn.Module, places: Iterable[tuple[str, str, Table]]) -> Iterator[Entry]:
+def _entries(root: nn.Module, places: Iterable[tuple[str, str, Table]]) -> Iterator[NamedTensor]:
     """The tensors of a module under the authors' names; those that the tables do not have are left out."""
     for (place, authors, table), (path, tensor) in product(places, _tensors(root).items()):
         if not path.startswith(f"{place}."):
@@ -182,30 +182,30 @@ def _entries(root: nn.Module, places: Iterable[tuple[str, str, Table]]) -> Itera
         for index in product(*map(range, tensor.shape[:stacked])):
             theirs = name if isinstance(name, str) else name[index[1]]
             theirs = theirs if rest in table else f"{theirs}.{kind}"
-            yield Entry(f"{authors}.{theirs}".format(k=index[0] if index else 0).lstrip("."), path, index)
+            yield NamedTensor(f"{authors}.{theirs}".format(k=index[0] if index else 0).lstrip("."), path, index)
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
     return dict(module.named_parameters()) | dict(module.named_buffers())
 
 
-def _constants(entries: Iterable[Entry]) -> Iterator[Entry]:
+def _constants(entries: Iterable[NamedTensor]) -> Iterator[NamedTensor]:
     """The curvatures of the released Lorentz blocks, which their code keeps in several places."""
     blocks = [entry.authors.removesuffix(".self.scale_alpha") for entry in entries if "scale_alpha" in entry.authors]
     for block, name in product(blocks, ("self", _LORENTZ, *(f"{_LORENTZ}.{linear}" for linear in _LINEARS))):
-        yield Entry(f"{block}.{name}.manifold.k", None)
+        yield NamedTensor(f"{block}.{name}.manifold.k", None)
     if blocks:
-        yield Entry("manifold.k", None)
+        yield NamedTensor("manifold.k", None)
 
 
-def names(module: nn.Module) -> list[Entry]:
+def names(module: nn.Module) -> list[NamedTensor]:
     """Every tensor of a retriever or an objective under the authors' name.
 
     Parts the authors never had (a correct-mode Lorentz block, say) have no name and are left out.
     """
     if isinstance(module, Retriever):
         entries = list(_entries(module, _places(module)))
-        entries += [Entry(UNUSED, UNUSED)] if hasattr(module, UNUSED) else []
+        entries += [NamedTensor(UNUSED, UNUSED)] if hasattr(module, UNUSED) else []
         return [*entries, *_constants(entries)]
     places = [("proxy.text", "", _TEXT_PRIOR), ("proxy.video", "", _PRIOR)]
     places.append(("alignment", "", {"project": "vproj_clip"}))

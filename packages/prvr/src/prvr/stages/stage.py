@@ -11,7 +11,7 @@ from torch import Tensor
 from prvr.config.registry import Registry
 from prvr.data.packed import PackedSplit, QueryBatch
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix
-from prvr.types import Direction, Encoder, FirstStage
+from prvr.types import Direction, FirstStage, TextVideoEncoder
 
 Rescore = Callable[[Float[Tensor, "r k"], slice, Int[Tensor, "r k"] | None], Float[Tensor, "r k"]]
 """`(scores, rows, columns) -> new scores`, higher is better: the scores so far of the rows `rows` with the columns
@@ -57,7 +57,7 @@ class Stage(ABC):
     trained: ClassVar[bool] = False
     top_k: int | None = None
     directions: frozenset[Direction] = BOTH
-    encoder: Encoder | None = None
+    encoder: TextVideoEncoder | None = None
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = settings

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from prvr.errors import deferred
 
 if TYPE_CHECKING:
-    from prvr.toy.encoder import JointEncoder, load_encoder
-    from prvr.toy.rendering import render, render_frames
-    from prvr.toy.scenes import Scenes, Sentence
-    from prvr.toy.toy_corpus import COLLECTIONS, corpus_key, read_toy_scenes, write_corpus
+    from prvr.toy.encoder import *
+    from prvr.toy.rendering import *
+    from prvr.toy.scenes import *
+    from prvr.toy.toy_corpus import *
 
 __all__ = [
     "COLLECTIONS",
@@ -39,12 +39,4 @@ EXTENSIONS = {
 }
 """What this package adds, see `prvr.extensions`: `prvr data`, the encoder `toy`, and the collections `toy-*`."""
 
-__getattr__ = deferred(
-    __name__,
-    {
-        "prvr.toy.encoder": "JointEncoder load_encoder",
-        "prvr.toy.rendering": "render render_frames",
-        "prvr.toy.scenes": "Scenes Sentence",
-        "prvr.toy.toy_corpus": "COLLECTIONS corpus_key read_toy_scenes write_corpus",
-    },
-)
+__getattr__ = deferred(__name__, "toy_corpus scenes rendering encoder")

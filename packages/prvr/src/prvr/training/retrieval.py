@@ -3,7 +3,6 @@
 import itertools
 import logging
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,29 +23,19 @@ from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.rank import report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import paired_test
-from prvr.models import AnyRetriever, Retriever, build_retriever, load_pretrained, project_bounds
+from prvr.models import AnyRetriever, Retriever, project_bounds
 from prvr.models.kernel_path import KernelPath
 from prvr.models.layers import bounded_modules
-from prvr.models.pretrained import model_files, shipped_model
 from prvr.objective import Objective
 from prvr.stages import EncodedSplit
 from prvr.training.card import retriever_card
 from prvr.training.checkpoint import Score, derived_seed, load_best, save_best
-from prvr.training.closed_form import fit_path
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
 from prvr.training.record import keep_record
 from prvr.training.run_folder import Run, RunOptions, open_run
-from prvr.training.splits import (
-    Splits,
-    Teacher,
-    fitted,
-    open_splits,
-    teacher_scores,
-    training_batches,
-    with_feature,
-    with_widths,
-)
+from prvr.training.splits import Splits, Teacher, run_data, with_feature, with_widths
+from prvr.training.start import fit_start, load_start, start
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
 from prvr.types import Batch, Counts, Labels, TextEmbedding, tensors_of, with_tensors
@@ -118,30 +107,21 @@ def train(
         prvr.data.DataError: bad data.
     """
     config = with_widths(with_feature(config) if splits is None else config)
-    with open_run(config, output, **options) as run, ExitStack() as stack:
+    with open_run(config, output, **options) as run, run_data(config, run, splits, teacher) as data:
         if splits is None:
-            splits = stack.enter_context(closing(open_splits(config)))
             keep_record(run, config.train.precision, config)
-        scores = teacher_scores(config, run, splits.train, teacher) if config.loss.taught else None
-        batches = training_batches(config, splits.train, run.accelerator, scores)
-
-        torch.manual_seed(derived_seed(config.train.seed, "weights"))
-        if (
-            retriever is None
-        ):  # a resumed run has saved what it started from: a backbone need not be there, a fit is done
-            starts = fitted(config) or getattr(config.model, "clip", None) is not None or config.model.own_modules
-            saved = starts and run.folder.state.exists() and run.folder.best.is_dir()
-            retriever = load_pretrained(run.folder.best) if saved else start(config, run, splits)
+        if retriever is None:
+            fit_start(config, run, data.splits)
+            retriever = start(config, run)
         if objective is None:
             objective = Objective(config.loss, config.model, retriever.registers)
             if config.train.start_from is not None and run.state is None:
                 load_start(config.train.start_from, retriever, objective)
-        task = RetrievalTask(config, run.accelerator, retriever, objective, batches, splits.selection)
-
-        constants = {"teacher": None if scores is None else scores[:1].clone()}
-        optimizer, scheduler = task.optimizer(max(1, len(batches) * config.train.epochs))
-        trainer = Trainer(config, task, run, optimizer, scheduler, len(batches), constants)
-        report = trainer.train(partial(task.evaluate, splits.report, run))
+        task = RetrievalTask(config, run.accelerator, retriever, objective, data.batches, data.splits.selection)
+        steps = len(data.batches)
+        optimizer, scheduler = task.optimizer(max(1, steps * config.train.epochs))
+        trainer = Trainer(config, task, run, optimizer, scheduler, steps, data.constants)
+        report = trainer.train(partial(task.evaluate, data.splits.report, run))
     return RunResult(
         output=run.folder.path,
         epochs=trainer.epoch,
@@ -151,35 +131,6 @@ def train(
         history=tuple(trainer.history),
         report=report,
     )
-
-
-def start(config: Config, run: Run, splits: Splits) -> AnyRetriever:
-    """A new retriever, with the kernel path that is fitted to the training split where the configuration has one."""
-    if not fitted(config):
-        return build_retriever(config.model)
-    with run.stop.at_once():  # nothing is trained yet
-        model, path = fit_path(config, splits.train, run.accelerator.device, selection=splits.choosing(config))
-    retriever = build_retriever(model)
-    retriever.get_submodule("path").load_state_dict(path)
-    return retriever
-
-
-def load_start(name: str, retriever: AnyRetriever, objective: Objective) -> None:
-    """Loads the weights of `train.start_from`, and the parameters of its losses where they are the same.
-
-    Raises:
-        DataError: there is no such model, or it is damaged.
-        TrainingError: it has other tensors.
-    """
-    folder, _ = model_files(shipped_model(name) or Path(name).expanduser())
-    load_best(folder, retriever)
-    losses = "objective.safetensors"
-    if not objective.state_dict() or not (folder / losses).is_file():
-        return
-    try:
-        load_best(folder, objective, losses)
-    except TrainingError as error:
-        logger.warning("%s The losses start anew.", error)
 
 
 def resume(output: Path | str, **options: Any) -> RunResult:

@@ -5,7 +5,7 @@ environment.yaml   versions, device, hashes of captions and features
 metrics.jsonl      one line per epoch: loss terms, learning rate, selection metrics, steps, seconds, averaged epochs
 curves.png         loss and SumR
 best/              the retriever of the best epoch, or of the mean of the last ones (`from_pretrained` reads it),
-                   objective.safetensors, README.md
+                   objective.safetensors, README.md; before the first epoch, the start that was fitted in closed form
 last/state.pt      everything `--resume` needs, of the last complete epoch or of a step inside the next
 .lock              held by the process that trains
 evaluation.json    the report of best/ on the reported split; evaluation_ranks.npz: the rank of each query

@@ -2,9 +2,11 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -410,3 +412,33 @@ def teacher_scores(config: Config, run: Run, split: PackedSplit, teacher: Teache
                 "began with. Restore it, or set train.teacher to the place it was moved to."
             )
     return scores
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What a run reads: its splits, the batches of the training split, and values that its saved state records."""
+
+    splits: Splits
+    batches: VideoLoader
+    constants: Mapping[str, Any]
+
+
+@contextmanager
+def run_data(
+    config: Config, run: Run, splits: Splits | None = None, teacher: Teacher | None = None
+) -> Iterator[RunData]:
+    """What a run reads, where needed with the scores of its teacher.
+
+    Args:
+        config: the configuration of the run.
+        run: its device, processes and saved state.
+        splits: None = those that `config.data` names, closed afterwards.
+        teacher: see `teacher_scores`.
+
+    Raises:
+        TrainingError, prvr.data.DataError: as `open_splits`, `training_batches` and `teacher_scores`.
+    """
+    with closing(open_splits(config)) if splits is None else nullcontext(splits) as opened:
+        scores = teacher_scores(config, run, opened.train, teacher) if config.loss.taught else None
+        batches = training_batches(config, opened.train, run.accelerator, scores)
+        yield RunData(opened, batches, {"teacher": None if scores is None else scores[:1].clone()})

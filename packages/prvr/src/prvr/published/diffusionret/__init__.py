@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 from prvr.errors import deferred
 
 if TYPE_CHECKING:
-    from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
-    from prvr.published.diffusionret.clip_retriever import ClipRetriever
-    from prvr.published.diffusionret.model_config import TokenCompat, TokenModelConfig
-    from prvr.published.diffusionret.network import RerankerInputs
-    from prvr.published.diffusionret.reranker_config import RerankerCompat, RerankerConfig
-    from prvr.published.diffusionret.run_config import RerankerRunConfig, read_reranker_config, reranker_run_config
-    from prvr.published.diffusionret.stage import DiffusionSettings, DiffusionStage, fingerprint, load_rerankers
-    from prvr.published.diffusionret.token_retriever import TokenRetriever
-    from prvr.published.diffusionret.training import RerankerResult, save_rerankers, train_reranker
+    from prvr.published.diffusionret.candidate_reranker import *
+    from prvr.published.diffusionret.clip_retriever import *
+    from prvr.published.diffusionret.model_config import *
+    from prvr.published.diffusionret.network import *
+    from prvr.published.diffusionret.reranker_config import *
+    from prvr.published.diffusionret.run_config import *
+    from prvr.published.diffusionret.stage import *
+    from prvr.published.diffusionret.token_retriever import *
+    from prvr.published.diffusionret.training import *
 
 __all__ = [
     "CandidateReranker",
@@ -50,15 +50,5 @@ __all__ = [
 
 __getattr__ = deferred(
     __name__,
-    {
-        "prvr.published.diffusionret.candidate_reranker": "CandidateReranker reranker_inputs",
-        "prvr.published.diffusionret.clip_retriever": "ClipRetriever",
-        "prvr.published.diffusionret.model_config": "TokenCompat TokenModelConfig",
-        "prvr.published.diffusionret.network": "RerankerInputs",
-        "prvr.published.diffusionret.reranker_config": "RerankerCompat RerankerConfig",
-        "prvr.published.diffusionret.run_config": "RerankerRunConfig read_reranker_config reranker_run_config",
-        "prvr.published.diffusionret.stage": "DiffusionSettings DiffusionStage fingerprint load_rerankers",
-        "prvr.published.diffusionret.token_retriever": "TokenRetriever",
-        "prvr.published.diffusionret.training": "RerankerResult save_rerankers train_reranker",
-    },
+    "model_config reranker_config run_config network candidate_reranker stage token_retriever clip_retriever training",
 )

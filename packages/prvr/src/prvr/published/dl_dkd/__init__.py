@@ -3,14 +3,32 @@
 The inheritance branch learns from a teacher, `train.teacher`. Presets: `dl-dkd-*`.
 """
 
+from collections.abc import Iterator
+
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from prvr.config import CLIPS, POOLINGS, STRICT
+from prvr.config import CLIPS, FRAME_QUERIES, POOLINGS, STRICT, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
+from prvr.config.model import needs_both_branches
+
+
+def _frames(model: ModelConfig) -> Iterator[str]:
+    if model.registers.kind != "none":
+        yield f"clip_construction='frames' needs registers.kind='none', got {model.registers.kind!r}"
+
 
 CLIPS.register(
-    "frames", "prvr.published.dl_dkd.branches:FrameRows", "A linear map of each frame, encoded a second time (DL-DKD)."
+    "frames",
+    "prvr.published.dl_dkd.branches:FrameRows",
+    "A linear map of each frame, encoded a second time (DL-DKD).",
+    check=_frames,
+)
+FRAME_QUERIES.register(
+    "second",
+    "prvr.published.dl_dkd.branches:SecondQuery",
+    "The vector of a second encoder (DL-DKD).",
+    check=needs_both_branches,
 )
 POOLINGS.register("linear", "prvr.published.dl_dkd.branches:MappedFrames", "A linear map of each frame (DL-DKD).")
 

@@ -1,4 +1,4 @@
-"""The linear maps after the branches of DL-DKD."""
+"""The linear maps after the branches of DL-DKD, and its second query encoder."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -6,7 +6,10 @@ from torch import Tensor, nn
 
 from prvr.config import ModelConfig
 from prvr.models.clips import Encode
-from prvr.models.layers import initialise
+from prvr.models.encoders import QueryEncoder
+from prvr.models.layers import Positions, initialise
+from prvr.models.rows import Sequences
+from prvr.types import TextEmbedding
 
 
 class FrameRows(nn.Module):
@@ -50,3 +53,28 @@ class MappedFrames(nn.Module):
     ) -> tuple[Float[Tensor, "v l d"], Bool[Tensor, "v l"] | None]:
         """The frames, see `FramePooling`."""
         return self.map(frames), scored
+
+
+class SecondQuery(nn.Module):
+    """A second `QueryEncoder`, whose vector frames are compared with (DL-DKD)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.encoder = QueryEncoder(config)
+
+    def weights(self, words: Float[Tensor, "q 1 d"], mask: Bool[Tensor, "q 1"]) -> Float[Tensor, "q 1"]:
+        """1 for each vector."""
+        return mask.to(words.dtype)
+
+    def forward(
+        self,
+        sentence: Float[Tensor, "q d"],
+        words: Float[Tensor, "q w e"],
+        mask: Bool[Tensor, "q w"],
+        sequences: Sequences,
+        positions: Positions,
+    ) -> TextEmbedding:
+        """The vector for frames, as the one word, beside the one for clips."""
+        vector = self.encoder(words, sequences)[:, None]
+        mask = torch.ones_like(mask[:, :1])
+        return TextEmbedding(sentence, vector, mask, self.weights(vector, mask))

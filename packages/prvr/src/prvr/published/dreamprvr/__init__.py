@@ -42,7 +42,7 @@ register_loss(
     "diffusion", "prvr.published.dreamprvr.denoising:Diffusion", "Denoising of the registers (DreamPRVR).", "diffusion"
 )
 @dataclass(frozen=True, config=STRICT)
-class DiffusionSettings(LossSettings):
+class DenoisingSettings(LossSettings):
     """Teaches the denoiser of the registers to end in perturbed text embeddings."""
 
     perturbation: float = Field(default=0.1, ge=0, le=100)

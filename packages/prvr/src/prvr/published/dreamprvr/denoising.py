@@ -5,7 +5,7 @@ from torch import Tensor
 
 from prvr.config import AnyModelConfig, LossSettings
 from prvr.losses.term import LossInputs, Term
-from prvr.published.dreamprvr import DiffusionSettings
+from prvr.published.dreamprvr import DenoisingSettings
 from regdiff.registers import TextualPerturbation
 
 
@@ -20,10 +20,10 @@ class PriorKL(Term[LossSettings]):
         return registers.prior.kl()
 
 
-class Diffusion(Term[DiffusionSettings]):
+class Diffusion(Term[DenoisingSettings]):
     """Error of the denoiser of the registers, whose targets are by default the perturbed mean queries of each video."""
 
-    def __init__(self, settings: DiffusionSettings, model: AnyModelConfig) -> None:
+    def __init__(self, settings: DenoisingSettings, model: AnyModelConfig) -> None:
         super().__init__(settings, model)
         self.perturb = TextualPerturbation(settings.perturbation)
 

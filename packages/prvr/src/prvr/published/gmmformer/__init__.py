@@ -5,8 +5,17 @@ Its blocks and windows are core: most systems after it have them. Presets: `gmmf
 
 from collections.abc import Iterator
 
-from prvr.config import COMPAT, ModelConfig
+from prvr.config import COMPAT, FUSIONS, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
+
+
+def shared_positions(model: ModelConfig) -> Iterator[str]:
+    """Why clips cannot share the positions of frames, as they do where padded rows change results."""
+    if model.branches != "frames" and model.num_clips > model.max_frames:
+        yield (
+            f"num_clips={model.num_clips} is more than max_frames={model.max_frames}, whose positions clips share "
+            f"with compat.padding={model.compat.padding!r}: lower num_clips, or set compat.padding='masked'"
+        )
 
 
 def _to_batch(model: ModelConfig) -> Iterator[str]:
@@ -15,8 +24,15 @@ def _to_batch(model: ModelConfig) -> Iterator[str]:
             f"padded_rows={model.padded_rows!r} does not go with compat.padding='to_batch', whose windows follow the "
             "padding: set padded_rows='auto', or compat.padding='masked'"
         )
+    yield from shared_positions(model)
 
 
+FUSIONS.register(
+    "token_guided",
+    "prvr.published.gmmformer.guide:token_guided",
+    "A learned vector, one for clips and frames, asks each block for its weights (GMMFormer v2).",
+    needs=("fusion_temperature", "first"),
+)
 COMPAT["window"].register(
     "released",
     "prvr.published.gmmformer.released_padding:released_windows",

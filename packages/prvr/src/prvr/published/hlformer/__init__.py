@@ -10,6 +10,17 @@ from pydantic.dataclasses import dataclass
 
 from prvr.config import BLOCKS, COMPAT, STRICT, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
+from prvr.published.gmmformer import shared_positions
+
+
+def _blocks(model: ModelConfig) -> Iterator[str]:
+    if (model.lorentz_dim + 1) % model.heads or model.lorentz_dim + 1 < 2 * model.heads:
+        yield (
+            f"lorentz_dim={model.lorentz_dim}: lorentz_dim + 1 must be a multiple of heads={model.heads}, and at "
+            f"least {2 * model.heads}, a time and a space coordinate for each"
+        )
+    if model.layer != "transformer":
+        yield "Lorentz blocks need layer='transformer'"
 
 
 def _lorentz(model: ModelConfig) -> Iterator[str]:
@@ -25,6 +36,7 @@ def _lorentz(model: ModelConfig) -> Iterator[str]:
 def _to_length(model: ModelConfig) -> Iterator[str]:
     if model.clip_construction == "frames":
         yield "clip_construction='frames' needs compat.padding='masked' or 'to_batch', got 'to_length'"
+    yield from shared_positions(model)
 
 
 BLOCKS.register(
@@ -32,6 +44,7 @@ BLOCKS.register(
     "prvr.published.hlformer.lorentz_mixer:lorentz_mixer",
     "Lorentz attention (HLFormer eq. 11-16).",
     needs=("lorentz_dim", "lorentz_magnitude", "lorentz_activation", "lorentz_curvature", "lorentz_curvature_learned"),
+    check=_blocks,
 )
 COMPAT["lorentz"].register(
     "correct", "prvr.published.hlformer.lorentz_mixer:LorentzMixer", "Points, not coordinates, are mapped."

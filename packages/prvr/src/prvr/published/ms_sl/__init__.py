@@ -3,14 +3,24 @@
 Presets: `ms-sl-*`.
 """
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from prvr.config import CLIPS, POOLINGS, STRICT
+from prvr.config import CLIPS, POOLINGS, STRICT, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
 from prvr.config.strict import MANY
+
+
+def _key_clip(model: ModelConfig) -> Iterator[str]:
+    if (model.branches, model.frame_query) != ("both", "pooled"):
+        yield (
+            "frame_pooling='key_clip' needs branches='both' and frame_query='pooled', got "
+            f"{model.branches!r} and {model.frame_query!r}"
+        )
+
 
 CLIPS.register(
     "proposals",
@@ -21,6 +31,7 @@ POOLINGS.register(
     "key_clip",
     "prvr.published.ms_sl.clips:KeyClipFrames",
     "What the clip that fits a query best reads of the frames (MS-SL).",
+    check=_key_clip,
 )
 
 

@@ -4,12 +4,35 @@ Presets: `msc-prvr-*`.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from prvr.config import COMPAT, STRICT, ModelConfig
+from prvr.config import CLIPS, COMPAT, STRICT, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
+
+
+def merge_stages(rows: int, clips: int) -> list[int]:
+    """How many rows are left before and after each of three stages of about equal factors, multiples of four between.
+
+    Examples:
+        >>> merge_stages(128, 32)
+        [128, 80, 52, 32]
+    """
+    between = (4 * round(rows * (clips / rows) ** (stage / 3) / 4) for stage in (1, 2))
+    return [rows, *(max(clips, count) for count in between), clips]
+
+
+def _merged(model: ModelConfig) -> Iterator[str]:
+    stages = merge_stages(model.max_frames, model.num_clips)
+    if model.num_clips % 2 or any(2 * b < a or a < b or a % 2 for a, b in pairwise(stages)):
+        yield (
+            f"clip_construction='merged' makes of max_frames={model.max_frames} rows num_clips={model.num_clips} "
+            "in three stages, each by at most half: set both to even numbers, max_frames=4 * num_clips"
+        )
+    if model.registers.kind != "none" or any(block.space != "euclidean" for block in model.blocks):
+        yield "clip_construction='merged' needs registers.kind='none' and blocks with space='euclidean'"
 
 
 def _stored(model: ModelConfig) -> Iterator[str]:
@@ -20,9 +43,15 @@ def _stored(model: ModelConfig) -> Iterator[str]:
         )
 
 
+CLIPS.register(
+    "merged",
+    "prvr.published.msc.clips:MergedClips",
+    "Neighbouring frames that are alike, merged (MSC-PRVR).",
+    check=_merged,
+)
 COMPAT["merging"].register(
     "stored",
-    "prvr.models.clips:unit_length",
+    "prvr.published.msc.clips:unit_length",
     "Frames merge as they are stored; they and the clips are scaled to unit length afterwards (MSC-PRVR).",
     needs=("lengths",),
     check=_stored,

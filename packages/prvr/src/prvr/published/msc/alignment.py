@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from prvr.config import AnyModelConfig
 from prvr.losses.term import LossInputs, Term
-from prvr.models.clips import merge_rows
 from prvr.models.layers import initialise
 from prvr.published.msc import AlignmentSettings
+from prvr.published.msc.clips import merge_rows
 from prvr.types import Merged
 
 
