@@ -22,7 +22,7 @@ from prvr_search.ranking.results import WindowTimeline, merged_moments
 from prvr_search.ranking.scores import mean_lines
 from prvr_search.vectors.centre import SENTENCES
 from prvr_search.vectors.embedding import cut_windows
-from prvr_search.vectors.rows import unit
+from prvr_search.vectors.model import unit
 
 RATE, WINDOW = 2.0, 120.0
 PARTS = ((0, 1, 0, 1), (0, 0.75, 0, 0.75), (0.25, 1, 0.25, 1), (0.15, 0.85, 0.15, 0.85))  # of a picture: other views

@@ -42,8 +42,8 @@ from _harness import (
     returned,
     show,
 )
-from _vectors import DIM, KINDS, bench_model, open_index, statistics, write_index
-from prvr_search.vectors.files import open_vectors, row_sets
+from _vectors import KINDS, bench_model, open_index, statistics, write_index
+from prvr_search.vectors.files import open_vectors
 
 K = 10
 
@@ -52,8 +52,7 @@ def plain(folder: Path, queries: int, float32: bool, kind: str) -> Tasks:
     """The product of each query with all rows that count, file by file: what is left if nothing else costs anything."""
     names = [name for name, weight in zip(("clips", "frames"), KINDS[kind][1:3], strict=True) if weight]
     (place,) = {path.parent for path in folder.glob("*/*.vectors")}
-    files = open_vectors(place, row_sets(bench_model(np.empty((0, DIM)), kind)))
-    blocks = [file.read(*block) for file in files for block in file.blocks()]
+    blocks = [file.read() for file in open_vectors(place)]
     rows = [torch.from_numpy(np.concatenate([block[name] for block in blocks])) for name in names]
     rows = [matrix.float() for matrix in rows] if float32 else rows
     texts = torch.from_numpy(np.load(folder / "queries.npy")[:queries]).to(rows[0].dtype)

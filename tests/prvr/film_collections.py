@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import av
 import pytest
 from commands import explained
 from counting_encoder import NAME, film
@@ -86,3 +87,23 @@ def refusing(owner: Any, name: str, *closed: Path, number: int = errno.EACCES) -
 def files(folder: Path) -> dict[str, bytes]:
     """What the files below a folder hold."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def with_track(video: Path, target: Path, subtitles: str, language: str, begins: int = 0) -> None:
+    """The stream of a video and a text track in a file of their own, whose clock begins so many seconds late; the video
+    is deleted."""
+    ass = video.with_suffix(".txt")
+    ass.write_text(subtitles)
+    with av.open(str(video)) as source, av.open(str(ass), format="ass") as texts, av.open(str(target), "w") as made:
+        streams = {}
+        for container in (source, texts):
+            streams[container] = made.add_stream_from_template(container.streams[0])
+        streams[texts].metadata["language"] = language
+        for container, stream in streams.items():
+            for packet in container.demux():
+                if packet.size:
+                    packet.pts, packet.dts = (round(t + begins / packet.time_base) for t in (packet.pts, packet.dts))
+                    packet.stream = stream
+                    made.mux(packet)
+    video.unlink()
+    ass.unlink()

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from counting_encoder import NAME
-from film_collections import Collection, files
+from film_collections import Collection, files, with_track
 
 from prvr_search import Library
 
@@ -35,12 +35,19 @@ CREATE VIRTUAL TABLE lines USING fts5 (text, language UNINDEXED, start UNINDEXED
     tokenize = 'unicode61 remove_diacritics 2');
 PRAGMA user_version = 3;
 """
+LANTERN = (
+    "[Script Info]\nScriptType: v4.00+\n\n[V4+ Styles]\nFormat: Name, Fontname, Fontsize\nStyle: Default,Arial,20\n\n"
+    "[Events]\nFormat: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text\n"
+    "Dialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,lantern\n"
+)
 ENDLESS = "WITH RECURSIVE r (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT x FROM r WHERE x < 0"
 
 
 @pytest.fixture
 def collection(collection: Collection) -> Collection:
     """Three films and a broken one, in a library as the last release wrote it; red.mp4 has a line of its own."""
+    with_track(collection.films / "red.mp4", collection.base / "red.mkv", LANTERN, "en")
+    (collection.base / "red.mkv").rename(collection.films / "red.mp4")
     (collection.films / "broken.mp4").write_bytes(b"no video" * 100)
     collection.check(3)
     with Library(collection.films, encoder=NAME) as library, closing(sqlite3.connect(collection.base / "old")) as old:
@@ -67,7 +74,6 @@ def collection(collection: Collection) -> Collection:
             )
             if video.id == "red.mp4":
                 insert("subtitles", 1, sha256, b"", 0, 0)
-                insert("lines (rowid, text, language, start, stop)", 1 << 20, "lantern", "en", 1.0, 2.0)
         old.commit()
         (path.parents[1] / "encoder.json").write_text(json.dumps(asdict(spec)))
     for place in (collection.home, collection.cache.parent):

@@ -7,12 +7,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from clip_sources import MemorySource, Torn, check_complete, check_life, nearest, queries, synced
 
 from prvr.errors import DataError, InputError
 from prvr_search.ranking import milvus
-from prvr_search.ranking.backends import ClipBlock, open_backend
+from prvr_search.ranking.backends import open_backend
 from prvr_search.ranking.milvus import MilvusBackend
 
 pytest.importorskip("milvus_lite")
@@ -20,9 +21,7 @@ pytest.importorskip("milvus_lite")
 
 @pytest.fixture
 def small() -> MemorySource:
-    source = MemorySource(windows=50)
-    source.removed = {3, 4, 40}
-    return source
+    return MemorySource(windows=50)
 
 
 @pytest.fixture
@@ -43,12 +42,8 @@ def test_life(file: str) -> None:
     check_life(lambda: open_backend(f"milvus:{file}"), MemorySource())
 
 
-def test_no_windows_and_no_queries(file: str, small: MemorySource) -> None:
-    small.removed = set(range(50))
+def test_no_queries(file: str, small: MemorySource) -> None:
     backend = synced(MilvusBackend(file), small)
-    assert [keys.tolist() for keys in nearest(backend, 2, 10)] == [[], []]
-    small.removed = {3, 4, 40}
-    backend.sync(small)
     assert backend.nearest(queries(0), 10) == []
     check_complete(backend, small)
     backend.close()
@@ -112,7 +107,7 @@ def test_more_than_a_server_gives(file: str, small: MemorySource, monkeypatch: p
 
 def test_rows_that_are_lost(file: str, client: Any) -> None:
     class Short(MemorySource):
-        def blocks(self) -> Iterator[ClipBlock]:
+        def blocks(self) -> Iterator[np.ndarray]:
             yield next(super().blocks())
 
     with pytest.raises(DataError, match="has kept 64 rows of 200"):

@@ -13,7 +13,7 @@ from prvr.encoders import open_featurizer
 from prvr_search import open_model
 from prvr_search.store.proof import write_proven
 from prvr_search.vectors.centre import SENTENCES, SHARE
-from prvr_search.vectors.rows import unit
+from prvr_search.vectors.model import unit
 
 
 def test_sentences_are_compared_without_their_mean() -> None:

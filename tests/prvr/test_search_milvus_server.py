@@ -11,13 +11,13 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from clip_sources import MemorySource, brute_force, check_complete, check_life, check_order, queries, synced
 from filelock import FileLock
 from serving import wait_for
 
 from prvr_search.ranking import milvus
-from prvr_search.ranking.backends import ClipBlock
 from prvr_search.ranking.milvus import MilvusBackend
 
 if sys.platform != "linux":
@@ -73,7 +73,7 @@ class Halting(MemorySource):
         self.reached = reached
         MilvusBackend(address).sync(self)
 
-    def blocks(self) -> Iterator[ClipBlock]:
+    def blocks(self) -> Iterator[np.ndarray]:
         yield next(super().blocks())
         self.reached.set()
         time.sleep(600)

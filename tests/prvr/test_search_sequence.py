@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from prvr.cli import main
 from prvr_search import Library, Query
 from prvr_search.films.toy_videos import write_mp4
-from prvr_search.ranking.results import WindowTimeline
-from prvr_search.ranking.sequences import one_after_the_other
+from prvr_search.ranking.results import WindowTimeline, one_after_the_other
 
 PAIRS = [*permutations(COLOURS, 2)]
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from commands import explained
 from counting_encoder import NAME, film
+from film_collections import with_track
 
 from prvr.cli import main
 from prvr_search import Library, Query
@@ -51,26 +52,6 @@ def films(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return shutil.copytree(made, tmp_path / "films")
-
-
-def with_track(video: Path, target: Path, subtitles: str, language: str, begins: int = 0) -> None:
-    """The stream of a video and a text track in a file of their own, whose clock begins so many seconds late; the video
-    is deleted."""
-    ass = video.with_suffix(".txt")
-    ass.write_text(subtitles)
-    with av.open(str(video)) as source, av.open(str(ass), format="ass") as texts, av.open(str(target), "w") as made:
-        streams = {}
-        for container in (source, texts):
-            streams[container] = made.add_stream_from_template(container.streams[0])
-        streams[texts].metadata["language"] = language
-        for container, stream in streams.items():
-            for packet in container.demux():
-                if packet.size:
-                    packet.pts, packet.dts = (round(t + begins / packet.time_base) for t in (packet.pts, packet.dts))
-                    packet.stream = stream
-                    made.mux(packet)
-    video.unlink()
-    ass.unlink()
 
 
 def timed(text: str, number: int = 1) -> str:

@@ -34,7 +34,7 @@ from prvr_search.films.listing import below, by_suffix
 from prvr_search.films.toy_videos import default_encoder, foreign_video, refuse_foreign
 from prvr_search.ranking.filters import SearchFilter
 from prvr_search.ranking.index import IndexUnwritable, VideoIndex
-from prvr_search.ranking.lines import checked_queries, search_lines
+from prvr_search.ranking.lines import checked_queries, line_hits, matching_lines, searched_videos
 from prvr_search.ranking.query import Query
 from prvr_search.ranking.results import SearchResult
 from prvr_search.ranking.snapshot import Videos
@@ -160,7 +160,8 @@ class Library:
             if update:
                 self.update(lines_only=True)
             videos = Videos([*self._entries(self._seen(self._listing())).values()])
-            return search_lines(videos, self.store.lines, checked, k, moments, where)
+            lines = matching_lines(videos, self.store.lines, checked, searched_videos(videos, where))
+            return SearchResult(str(checked), line_hits(videos, lines, moments)[:k], len(videos.entries), "exact")
         if update:
             self.update()
         index = self.index if update else self._current(self._listing())
@@ -268,7 +269,7 @@ class Library:
             if self._taught_state != taught:
                 self.close()
                 self._opened_model, self._taught_state = None, taught
-            if self._index is not None and self._index.is_whole and self._state == state:
+            if self._index is not None and self._state == state:
                 return self._index
             with self.store.in_use():
                 features, self._state = self._features(self._seen(listing), may_be_empty), state

@@ -2,20 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
 from prvr.config import Registry
 from prvr.errors import InputError
-
-
-class ClipBlock(NamedTuple):
-    """Consecutive windows: their keys and the clips of each, rows of unit length (a clip of zeros stays zero)."""
-
-    keys: Int64[np.ndarray, " w"]
-    vectors: Float32[np.ndarray, "w c d"]
 
 
 @dataclass(frozen=True)
@@ -27,16 +20,15 @@ class ClipSource:
         dim: width of the vectors.
         clips: number of clips of every window.
         windows: number of windows; the key of a window is its number, from 0.
-        live: keys of the windows that count, in ascending order.
-        blocks: gives all windows in order, some megabytes at a time.
+        blocks: gives the clips of all windows in order `(w, c, d)`, some megabytes at a time: rows of unit length (a
+            clip of zeros stays zero).
     """
 
     name: str
     dim: int
     clips: int
     windows: int
-    live: Int64[np.ndarray, " n"]
-    blocks: Callable[[], Iterator[ClipBlock]]
+    blocks: Callable[[], Iterator[Float32[np.ndarray, "w c d"]]]
 
 
 @runtime_checkable
@@ -61,15 +53,15 @@ class CandidateBackend(Protocol):
         ...
 
     def nearest(self, text: Float32[np.ndarray, "q d"], vectors: int) -> list[Int64[np.ndarray, " _"]] | None:
-        """For each query the keys of the live windows of its nearest clips, best first, each once.
+        """For each query the keys of the windows of its nearest clips, best first.
 
         Args:
             text: `(q, d)` rows of unit length.
-            vectors: how many clips are looked for, removed windows and several clips of a window among them.
+            vectors: how many clips are looked for, several of a window among them.
 
         Returns:
-            All live windows where `vectors` is the number of all clips; None where it cannot tell: every video is to
-            be scored.
+            All windows where `vectors` is the number of all clips; None where it cannot tell: every video is to be
+            scored.
 
         Raises:
             DataError: the copy cannot be read.
@@ -110,13 +102,3 @@ def open_backend(name: str) -> CandidateBackend | None:
     if entry.part is None:
         return None
     return entry.part(address) if address else entry.part()
-
-
-def each_once(keys: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " m"]:
-    """Keys in the order in which they first appear.
-
-    Examples:
-        >>> each_once(np.array([7, 3, 7, 1])).tolist()
-        [7, 3, 1]
-    """
-    return keys[np.sort(np.unique(keys, return_index=True)[1])]

@@ -1,9 +1,9 @@
 """The index of videos on disk: made, brought up to date and searched through `VideoIndex`."""
 
+import hashlib
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +14,11 @@ from prvr.data.atomic import ABANDONED_AFTER, clear_half_written
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
 from prvr.errors import DISK_FULL, DataError
 from prvr_search.films.subtitles import SubtitleLine
-from prvr_search.ranking.backends import CandidateBackend, ClipBlock, ClipSource, open_backend
+from prvr_search.ranking.backends import CandidateBackend, ClipSource, open_backend
 from prvr_search.ranking.filters import SearchFilter
 from prvr_search.ranking.lines import checked_queries, hit_of, line_hits, matching_lines, searched_videos
 from prvr_search.ranking.query import Query, query_vector, same_width
-from prvr_search.ranking.results import SearchHit, SearchResult, WindowTimeline, fold
+from prvr_search.ranking.results import SearchHit, SearchResult, WindowTimeline, fold, one_after_the_other
 from prvr_search.ranking.scores import (
     candidate_clips,
     find_candidates,
@@ -29,18 +29,17 @@ from prvr_search.ranking.scores import (
     video_scores,
     window_timelines,
 )
-from prvr_search.ranking.sequences import sequence_hits
 from prvr_search.ranking.snapshot import Snapshot, features_hash, unpacked
 from prvr_search.store.lines import Lines
 from prvr_search.vectors.embedding import cut_windows, embed, index_key
-from prvr_search.vectors.files import Arrays, join_vectors, open_vectors, row_sets, write_vectors
+from prvr_search.vectors.files import Arrays, VectorsChanged, join_vectors, open_vectors, windows_of, write_vectors
 from prvr_search.vectors.model import Rescores, SearchModel
 
 logger = logging.getLogger(__name__)
 
 _QUERIES = 32  # scored at a time: their scores of all videos are held
-_WRITTEN_EVERY, _HELD = 10.0, 2**26  # seconds and bytes after which new vectors are written
 _WINDOWS = 256  # that a model re-scores at a time
+_CANDIDATES = 200  # videos in which two sentences are looked for one after the other
 
 
 class IndexUnwritable(DataError):
@@ -96,6 +95,7 @@ class VideoIndex:
         self._cut = partial(cut_windows, rate=features.rate, window=window, stride=stride)
         self.folder = Path(folder).expanduser() / index_key(model, features, window, stride)[:16]
         self._snapshot = Snapshot((), model)
+        self._videos = VideoFeatures(features, {}, lambda entry: np.empty((0, features.dim), np.float32))
 
     def update(self, features: VideoFeatures) -> None:
         """Makes the index show these videos, whose vectors are read, or computed and kept.
@@ -120,37 +120,28 @@ class VideoIndex:
             raise IndexUnwritable(f"{self.folder}: {why} ({error}). Free space or fix its permissions.") from error
 
     def _updated(self, features: VideoFeatures) -> Snapshot:
-        sets, before = row_sets(self.model), self._snapshot
+        before, self._videos = self._snapshot, features
         entries_of = {features_hash(entry): entry for entry in reversed(features.entries.values())}
-        files = open_vectors(self.folder, sets, before.files)
+        files = open_vectors(self.folder)
         if todo := entries_of.keys() - {video for file in files for video in file.videos}:
             clear_half_written(self.folder, older_than=ABANDONED_AFTER)  # newer files may be those of another process
-            for part in self._embedded(features, {video: entries_of[video] for video in sorted(todo)}):
-                write_vectors(self.folder, sets, part, part.__getitem__)
-            files = open_vectors(self.folder, sets, files)
-        files = join_vectors(self.folder, files)
+            write_vectors(self.folder, self._embedded(features, {video: entries_of[video] for video in sorted(todo)}))
+            files = join_vectors(self.folder, open_vectors(self.folder))
         contents = {video for file in files for video in file.videos}
         entries = tuple(entry for entry in features.entries.values() if features_hash(entry) in contents)
-        if entries == before.entries and [*before.files] == [*files]:
+        if entries == before.entries and files == before.files:
             return before
         return Snapshot(entries, self.model, files)
 
-    def _embedded(self, features: VideoFeatures, todo: Mapping[str, VideoEntry]) -> Iterator[Mapping[str, Arrays]]:
-        """The vectors of videos by the hashes of their features, as many at a time as are written together."""
-        part, size, began = dict[str, Arrays](), 0, time.monotonic()
+    def _embedded(self, features: VideoFeatures, todo: Mapping[str, VideoEntry]) -> Iterator[tuple[str, Arrays]]:
+        """The vectors of videos, by the hashes of their features."""
         for video, entry in todo.items():
             try:
                 rows = features.read(entry.id)
             except DataError as error:
                 logger.warning("%s", error)  # the next update encodes it again
                 continue
-            part[video] = arrays = embed(self.model, self._cut, entry, rows)
-            size += sum(array.nbytes for array in arrays.values())
-            if size > _HELD or time.monotonic() - began > _WRITTEN_EVERY:
-                yield part
-                part, size, began = {}, 0, time.monotonic()
-        if part:
-            yield part
+            yield video, embed(self.model, self._cut, entry, rows)
 
     def search(
         self,
@@ -195,6 +186,16 @@ class VideoIndex:
             DataError: the model cannot be loaded, or queries would be read by another model than that of the index.
         """
         asked = checked_queries(queries, k, moments)
+        try:
+            return self._found(asked, k, moments, where)
+        except VectorsChanged as error:
+            logger.info("%s", error)
+            self.update(self._videos)
+            return self._found(asked, k, moments, where)
+
+    def _found(
+        self, asked: Sequence[Query], k: int, moments: int, where: SearchFilter | None
+    ) -> tuple[SearchResult, ...]:
         with self._lock:
             snapshot = self._snapshot
             vectors = {q: query_vector(query, self.model, snapshot) for q, query in enumerate(asked) if query.shows}
@@ -205,7 +206,7 @@ class VideoIndex:
         hits = [line_hits(snapshot, matches, moments) for matches in lines]
         for q, text in follows.items():
             texts = same_width([vectors.pop(q), text])
-            hits[q] = sequence_hits(snapshot, texts, asked[q].within, searched[asked[q].passage], k)
+            hits[q] = _sequence_hits(snapshot, texts, asked[q].within, searched[asked[q].passage], k)
         depth = max(k, self.model.candidates) if isinstance(self.model, Rescores) else k
         shown = [*vectors]
         for first in range(0, len(shown), _QUERIES):
@@ -237,11 +238,6 @@ class VideoIndex:
     def snapshot(self) -> Snapshot:
         """The state that is shown."""
         return self._snapshot
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether its files of vectors are as they were when they were opened."""
-        return all(file.is_unchanged for file in self._snapshot.files)
 
     @property
     def video_ids(self) -> tuple[str, ...]:
@@ -287,16 +283,39 @@ class VideoIndex:
 
 
 def _clip_source(snapshot: Snapshot) -> ClipSource:
-    """What a backend sees: the clips of the largest file."""
-    file, model = snapshot.files[0], snapshot.model
-    ends = file.ends["windows"]
-    owners = np.repeat(snapshot.owners[0], np.diff(ends))
+    """What a backend sees: the clips of the pack."""
+    model = snapshot.model
+    name = hashlib.sha256("".join(file.path.stem for file in snapshot.pack).encode()).hexdigest()
 
-    def blocks() -> Iterator[ClipBlock]:
-        for first, stop in file.blocks():
-            yield ClipBlock(np.arange(ends[first], ends[stop]), candidate_clips(model, file.read(first, stop)))
+    def blocks() -> Iterator[Float32[np.ndarray, "w c d"]]:
+        return (candidate_clips(model, file.read()) for file in snapshot.pack)
 
-    return ClipSource(file.path.stem, model.dim, model.clips, len(owners), np.flatnonzero(owners >= 0), blocks)
+    return ClipSource(name, model.dim, model.clips, len(snapshot.clip_owners), blocks)
+
+
+def _sequence_hits(
+    snapshot: Snapshot, texts: Float32[np.ndarray, "2 e"], within: float, videos: Int64[np.ndarray, " n"], k: int
+) -> tuple[SearchHit, ...]:
+    """The hits of two sentences of which one is to follow the other, best first, each with one moment.
+
+    The videos are those whose scores for the two have the highest sum; their order is that of the sum of two places on
+    their time lines, one after the other.
+
+    Args:
+        snapshot: the state of the index.
+        texts: `(2, e)` what comes first, and what follows.
+        within: seconds from the start of the one to that of the other, at most.
+        videos: the numbers of the videos that are searched.
+        k: how many videos are wanted.
+    """
+    hits = []
+    for video in nearly_best(videos, video_scores(snapshot, texts).sum(0), max(k, _CANDIDATES)):
+        arrays = snapshot.vectors(video)
+        first, then = (window_timelines(snapshot.model, arrays, text) for text in texts)
+        window = one_after_the_other(first, then, within)
+        if window is not None:
+            hits.append(hit_of(snapshot, video, window.score, [window], 1))
+    return fold(sorted(hits, key=lambda hit: (-hit.score, hit.video_id)))
 
 
 def _hits(
@@ -313,22 +332,37 @@ def _hits(
     there are as many.
     """
     windows: dict[int, list[WindowTimeline]] = {}
-    of_words = query.image is None and query.passage is None  # all pictures are more alike
+    model, of_words = snapshot.model, query.image is None and query.passage is None  # all pictures are more alike
     usual = usual_score(snapshot, text) if of_words else np.inf
 
     def exact(videos: Sequence[int]) -> dict[int, float]:
         """The scores of videos, each by itself: to the last bit, they do not depend on what it was compared with."""
         for video in videos:
             if video not in windows:
-                windows[video] = window_timelines(snapshot.model, snapshot.vectors(video), text)
-        ranked = {video: max(window.score for window in windows[video]) for video in videos}
-        return dict(sorted(ranked.items(), key=lambda item: (-item[1], item[0])))
+                windows[video] = window_timelines(model, snapshot.vectors(video), text)
+        found = {video: max(window.score for window in windows[video]) for video in videos}
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+    def best(k: int) -> dict[int, float]:
+        """The scores of the k best videos, best first; of those that the model re-scores, by that score."""
+        rescores = None if query.sentence is None or not isinstance(model, Rescores) else model
+        depth = k if rescores is None else max(k, rescores.candidates)
+        found = dict([*exact(nearly_best(videos, scores, depth)).items()][:depth])
+        if rescores is None:
+            return found
+        rows = list[dict[str, Float32[np.ndarray, "n d"]]]()
+        for video, score in found.items():
+            window = [window.score for window in windows[video]].index(score)
+            arrays = windows_of(snapshot.vectors(video), window, window + 1)
+            rows.append({name: unpacked(arrays, name, raw=kind.lengths) for name, kind in model.stored.items()})
+        parts = [rescores.rescore(str(query.sentence), rows[i : i + _WINDOWS]) for i in range(0, len(rows), _WINDOWS)]
+        rescored = zip(found, np.concatenate(parts).tolist() if parts else (), strict=True)
+        return dict(sorted(rescored, key=lambda item: (-item[1], item[0]))[:k])
 
     depth = num_candidates(k) if lines else k
     while True:
-        ranked = _ranked(snapshot, query, exact, partial(nearly_best, videos, scores), depth, windows)
-        others = sorted(lines.keys() - ranked.keys())
-        each = ranked | exact(others)
+        ranked = best(depth)
+        each = ranked | exact(sorted(lines.keys() - ranked.keys()))
         order = fuse([*ranked], [*lines]) if lines else [*ranked]
         hits = fold(
             [
@@ -339,36 +373,3 @@ def _hits(
         if len(hits) >= k or len(ranked) < depth:  # fewer hits than k may be left of k videos
             return hits
         depth *= 2
-
-
-def _ranked(
-    snapshot: Snapshot,
-    query: Query,
-    exact: Callable[[Sequence[int]], dict[int, float]],
-    near: Callable[[int], list[int]],
-    k: int,
-    windows: Mapping[int, Sequence[WindowTimeline]],
-) -> dict[int, float]:
-    """The numbers and scores of the k best videos, best first; of those that the model re-scores, by that score."""
-    model = snapshot.model
-    if query.sentence is None or not isinstance(model, Rescores):
-        return dict([*exact(near(k)).items()][:k])
-    depth = max(k, model.candidates)
-    videos, rows = [*exact(near(depth))][:depth], []
-    for video in videos:
-        best = max(range(len(windows[video])), key=lambda number, video=video: windows[video][number].score)
-        rows.append(_window_rows(model, snapshot.vectors(video), best))
-    parts = [model.rescore(query.sentence, rows[i : i + _WINDOWS]) for i in range(0, len(rows), _WINDOWS)]
-    rescored = zip(videos, np.concatenate(parts).tolist() if parts else (), strict=True)
-    return dict(sorted(rescored, key=lambda item: (-item[1], item[0]))[:k])
-
-
-def _window_rows(model: SearchModel, arrays: Arrays, window: int) -> dict[str, Float32[np.ndarray, "n d"]]:
-    """The rows of a window that a model has asked to be stored, as they were encoded."""
-    rows = {}
-    for name, kind in model.stored.items():
-        ends = np.cumsum(arrays[f"{name}.counts"])
-        rows[name] = unpacked(arrays, name, raw=kind.lengths)[
-            ends[window] - arrays[f"{name}.counts"][window] : ends[window]
-        ]
-    return rows

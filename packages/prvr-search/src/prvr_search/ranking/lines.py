@@ -1,4 +1,4 @@
-"""Lines of subtitles that match a query, and the search in them alone, which needs no model."""
+"""Lines of subtitles that match a query, and the hits of videos."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from prvr.errors import InputError
 from prvr_search.films import SubtitleLine
 from prvr_search.ranking.filters import SearchFilter
 from prvr_search.ranking.query import Passage, Query
-from prvr_search.ranking.results import SearchHit, SearchResult, WindowTimeline, merged_moments, relevance_curve
+from prvr_search.ranking.results import SearchHit, WindowTimeline, merged_moments, relevance_curve
 from prvr_search.ranking.snapshot import Videos
 from prvr_search.store.lines import Lines
 
@@ -26,21 +26,6 @@ def checked_queries(queries: Sequence[str | Query], k: int, moments: int) -> lis
     if k < 1 or moments < 1:
         raise InputError(f"k={k}, moments={moments}: expected positive numbers")
     return [Query.of(query) for query in queries]
-
-
-def search_lines(
-    videos: Videos, subtitles: Lines, query: Query, k: int, moments: int, where: SearchFilter | None = None
-) -> SearchResult:
-    """The k best videos for what is said, by their lines alone.
-
-    Args:
-        videos: what is searched.
-        subtitles: the lines of the library.
-        query: one that says nothing of what is to be seen.
-        k, moments, where: as of `VideoIndex.search_many`.
-    """
-    lines = matching_lines(videos, subtitles, query, searched_videos(videos, where))
-    return SearchResult(str(query), line_hits(videos, lines, moments)[:k], len(videos.entries), "exact")
 
 
 def searched_videos(

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from jaxtyping import Float32, Int64
 
 from prvr.data.atomic import user_cache
 from prvr.errors import DataError, require
-from prvr_search.ranking.backends import ClipSource, each_once
+from prvr_search.ranking.backends import ClipSource
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +88,7 @@ class MilvusBackend:
         """
         if source.name not in self._collection:
             self._collection = ""
-        self._source, self._is_live = source, np.zeros(source.windows, bool)
-        self._is_live[source.live] = True
+        self._source = source
         with self._explained():
             self._open(source)
 
@@ -106,8 +106,7 @@ class MilvusBackend:
             if vectors <= MOST and self._open(source):
                 step = max(1, _AT_ONCE // vectors)
                 parts = [self._search(text[start : start + step], vectors) for start in range(0, len(text), step)]
-                keys = [ids // source.clips for part in parts for ids in part]
-                return [each_once(each[self._is_live[each]]) for each in keys]
+                return [ids // source.clips for part in parts for ids in part]
         return None
 
     def close(self) -> None:
@@ -183,10 +182,9 @@ class MilvusBackend:
         index.add_index("vector", index_type="IVF_SQ8", metric_type="IP", params={"nlist": _LISTS})
         self._client.create_index(name, index, sync=False)  # there is nothing to wait for yet
         self._client.load_collection(name)
+        ids = count()
         for block in source.blocks():
-            ids = (block.keys[:, None] * source.clips + np.arange(source.clips)).ravel().tolist()
-            vectors = block.vectors.reshape(-1, source.dim)
-            rows = [{"id": number, "vector": vector} for number, vector in zip(ids, vectors, strict=True)]
+            rows = [{"id": next(ids), "vector": vector} for vector in block.reshape(-1, source.dim)]
             self._client.insert(name, rows, timeout=_TIMEOUT)
             self._note(name, every=_DEAD / 60)
         self._client.flush(name)

@@ -15,8 +15,7 @@ from prvr_search.films.picture import read_picture
 from prvr_search.ranking.results import clock, clock_span
 from prvr_search.ranking.scores import timed_rows
 from prvr_search.ranking.snapshot import Snapshot
-from prvr_search.vectors.model import EncodesPictures, SearchModel
-from prvr_search.vectors.rows import unit
+from prvr_search.vectors.model import EncodesPictures, SearchModel, unit
 
 WITHOUT = 0.5
 """Weight of the excluded part of a query; the wanted part has weight 1."""

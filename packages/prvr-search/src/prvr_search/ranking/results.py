@@ -263,6 +263,43 @@ def timeline(
     return scores, starts + (ends - starts) * (places[:, None] + [0, 1]) / totals
 
 
+def one_after_the_other(
+    first: Sequence[WindowTimeline], then: Sequence[WindowTimeline], within: float
+) -> WindowTimeline | None:
+    """The time line of a video for two sentences: at each place the mean of the score of the second there, and of the
+    highest score of the first in what ends before it and begins at most `within` seconds earlier.
+
+    Args:
+        first, then: the windows of the video for each sentence, which are the same.
+        within: in seconds.
+
+    Returns:
+        One window with the moment from the best place of the first to the end of that of the second; None where no
+        place is followed by another.
+
+    Examples:
+        >>> a, b = (WindowTimeline(0.0, 4.0, 0.0, np.float32(line)) for line in ([1, 0, 0, 2], [1, 0, 2, 0]))
+        >>> one_after_the_other([a], [b], 9.0).moment, one_after_the_other([a], [b], 1.0).moment
+        ((0.0, 3.0), (1.0, 3.0))
+    """
+    before, spans = timeline(first)
+    after, _ = timeline(then)
+    order = np.argsort(spans[:, 1], kind="stable")  # by their ends: what comes before a place is a stretch of these
+    before, (starts, ends) = before[order], spans[order].T
+    lows = np.searchsorted(starts, spans[:, 0] - within)
+    highs = np.searchsorted(ends, spans[:, 0] + 1e-6)
+    (places,) = (lows < highs).nonzero()
+    if not len(places):
+        return None
+    stretches = np.stack([lows, highs], 1)[places]
+    best = np.maximum.reduceat(np.append(before, -np.inf), stretches.ravel())[::2]
+    scores = ((best + after[places]) / 2).astype(np.float32)
+    low, high = stretches[scores.argmax()]
+    start, end = starts[low + before[low:high].argmax()], spans[places[scores.argmax()], 1]
+    curve = highest(scores, spans[places] / ends[-1], CURVE_PARTS).clip(scores.min())
+    return WindowTimeline(0.0, float(ends[-1]), float(scores.max()), curve, (float(start), float(end)))
+
+
 def clock(seconds: int | float) -> str:
     """`m:ss`, or `h:mm:ss` from an hour on; what is left of a second is dropped.
 

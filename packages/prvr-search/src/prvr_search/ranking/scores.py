@@ -14,12 +14,11 @@ from jaxtyping import Float32, Int64
 from prvr.data.sampling import GROWTH, level_counts, segment_mean
 from prvr.errors import DataError
 from prvr.scoring import at_steps, unit_rows
-from prvr_search.ranking.backends import CandidateBackend, each_once
+from prvr_search.ranking.backends import CandidateBackend
 from prvr_search.ranking.results import CURVE_PARTS, WindowTimeline, highest
 from prvr_search.ranking.snapshot import Snapshot, unpacked
 from prvr_search.vectors.files import Arrays
-from prvr_search.vectors.model import CLIP_TIMES, SearchModel
-from prvr_search.vectors.rows import unit
+from prvr_search.vectors.model import CLIP_TIMES, SearchModel, unit
 
 _ROUNDING = 1e-5  # how far sums in another order may be off
 _TIES = 64  # so many more than k are scored by themselves, where they are as good
@@ -64,7 +63,7 @@ def find_candidates(
     Of copies of a video, only the first is a candidate.
 
     A backend is asked for more clips until enough videos are among them. It is not asked where there are not more than
-    enough, so that every video is scored. Videos that are not in the largest file are always candidates.
+    enough, so that every video is scored. Videos whose clips it does not have are always candidates.
 
     Args:
         backend: the backend, in step with the snapshot; None: every video is scored.
@@ -78,7 +77,7 @@ def find_candidates(
     wanted = num_candidates(k)
     if backend is None or not snapshot.files or len(snapshot.entries) <= wanted:
         return None
-    owners = np.repeat(snapshot.owners[0], np.diff(snapshot.files[0].ends["windows"]))
+    owners = snapshot.clip_owners
     others = np.setdiff1d(snapshot.originals, owners)
     queries = np.ascontiguousarray(text[:, : snapshot.model.dim])
     vectors, total = 4 * wanted, len(owners) * snapshot.model.clips
@@ -86,7 +85,9 @@ def find_candidates(
         nearest = backend.nearest(queries, min(vectors, total))
         if nearest is None:
             return None
-        candidates = [np.union1d(others, each_once(owners[windows])[:wanted]) for windows in nearest]
+        found = (dict.fromkeys(owners[windows].tolist()) for windows in nearest)  # each once, in order
+        best = ([video for video in videos if video >= 0][:wanted] for videos in found)
+        candidates = [np.union1d(others, np.array(videos, np.int64)) for videos in best]
         fewest = min(map(len, candidates))
         if fewest >= wanted or vectors >= total:
             return None if fewest < k else candidates
@@ -101,7 +102,7 @@ def video_scores(snapshot: Snapshot, text: Float32[np.ndarray, "q e"]) -> Float3
         text: `(q, e)` queries.
 
     Raises:
-        DataError: a score is not a number, or a file of vectors was changed.
+        DataError: a score is not a number, or as `Snapshot.blocks`.
     """
     best = np.full((len(text), len(snapshot.entries) + 1), -np.inf, np.float32)  # the last one is that of other videos
     for block in snapshot.blocks():

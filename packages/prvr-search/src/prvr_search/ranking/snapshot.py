@@ -59,7 +59,7 @@ class Snapshot(Videos):
     Args:
         entries: the videos, in order of ids.
         model: the model of the vectors.
-        files: the vectors, of these videos and others perhaps; the largest first.
+        files: the vectors, of these videos and others perhaps.
     """
 
     model: SearchModel
@@ -68,11 +68,8 @@ class Snapshot(Videos):
     @cached_property
     def _places(self) -> Mapping[str, tuple[int, int]]:
         """The file and the number in it of each video, by the hash of its features."""
-        return {
-            video: (number, place)
-            for number, file in reversed([*enumerate(self.files)])
-            for place, video in enumerate(file.videos)
-        }
+        files = enumerate(self.files)
+        return {video: (number, place) for number, file in files for place, video in enumerate(file.videos)}
 
     @cached_property
     def owners(self) -> list[Int64[np.ndarray, " v"]]:
@@ -83,34 +80,40 @@ class Snapshot(Videos):
             owners[file][place] = number
         return owners
 
+    @cached_property
+    def pack(self) -> Sequence[VectorFile]:
+        """The first files, whose clips a backend has; so many that they seldom become more, and others are few."""
+        count, more = 1, 3
+        while more <= len(self.files):
+            count, more = more, more + max(2, more // 4)
+        return self.files[:count]
+
+    @cached_property
+    def clip_owners(self) -> Int64[np.ndarray, " w"]:
+        """For each window of the pack the number of its video; -1 for those that do not count."""
+        pairs = zip(self.owners, self.pack, strict=False)
+        return np.concatenate([np.repeat(owners, file.windows) for owners, file in pairs])
+
     def blocks(self) -> Iterator[Block]:
         """The vectors of all videos, about a megabyte at a time.
 
         Raises:
-            DataError: a file was changed or cut short.
+            VectorsChanged: a file is not there any more.
         """
-        total, needs_mean = np.zeros(self.model.dim), self.model.frame_means and "mean_frame" not in self.__dict__
+        total = np.zeros(self.model.dim)
         for file, owners in zip(self.files, self.owners, strict=True):
-            file.expect_unchanged()
-            for first, stop in file.blocks():
-                if (owners[first:stop] >= 0).any():
-                    starts = file.ends["windows"][first:stop] - file.ends["windows"][first]
-                    block = Block(owners[first:stop], starts, file.read(first, stop))
-                    if needs_mean:
-                        total += _mean_sum(block)
-                    yield block
-        if needs_mean:  # so that they need not be read again for it
+            if (owners >= 0).any():
+                block = Block(owners, file.starts[:-1], file.read())
+                if self.model.frame_means:
+                    total += _mean_sum(block)
+                yield block
+        if self.model.frame_means:  # so that they need not be read again for it
             self.__dict__["mean_frame"] = (total / max(1, len(np.unique(self.originals)))).astype(np.float32)
 
     def vectors(self, video: int) -> Arrays:
-        """The vectors of a video.
-
-        Raises:
-            DataError: its file was changed or cut short.
-        """
+        """The vectors of a video; errors as of `blocks`."""
         number, place = self._places[features_hash(self.entries[video])]
-        self.files[number].expect_unchanged()
-        return self.files[number].read(place, place + 1)
+        return self.files[number].of(place)
 
     @cached_property
     def mean_frame(self) -> Float32[np.ndarray, " d"]:
@@ -128,7 +131,7 @@ def features_hash(entry: VideoEntry) -> str:
 
 def _mean_sum(block: Block) -> Float[np.ndarray, " d"]:
     """The sum over the videos of a block of the mean of their frames: of the last row of each window."""
-    rows = unpacked(block.arrays, "frames")[np.cumsum(block.arrays["frames.counts"]) - 1]
+    rows = block.arrays["frames"][np.cumsum(block.arrays["frames.counts"]) - 1].astype(np.float32)
     windows = np.diff(np.append(block.starts, len(rows)))
     shares = np.repeat((block.videos >= 0) / windows, windows)
     return shares @ rows

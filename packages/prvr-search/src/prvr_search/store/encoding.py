@@ -117,7 +117,9 @@ class Update:
         self.done = {*(self.store.known() if self.spec is None else films)} - self.faults.keys()
         self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
         self.unreadable = dict[str, Unreadable]()
-        self._unnoted, self._until = list[VideoPath](), 0.0
+        seen = {(video.state, video.sha256) for video in self.before.values()}  # others may have come back
+        self._unnoted = [video for video in known if video.sha256 and (video.state, video.sha256) not in seen]
+        self._until = 0.0
 
     @cached_property
     def encoder(self) -> FrameEncoder:
@@ -146,7 +148,7 @@ class Update:
                 self._encode(pending)
                 self._describe_again()
             finally:
-                self._see()
+                self._note_places(now=True)
         except LibraryUnwritable as error:
             problem = str(error)
             self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self.unreadable}]
@@ -264,16 +266,10 @@ class Update:
         if (film.reason, film.remedy) != _OURS:
             self.unreadable[video.id] = Unreadable(video.id, film.reason, film.remedy, is_new)
 
-    def _see(self) -> None:
-        """Notes where videos are now, those too that have come back to where another one was seen meanwhile."""
-        here = (video._replace(sha256=self.contents.get(video.id, "")) for video in self.listing.videos)
-        before = {(video.state, video.sha256) for video in self.before.values()}
-        if places := [video for video in here if video.sha256 and (video.state, video.sha256) not in before]:
-            self.store.folders.see(self.folder, places)
-
-    def _note_places(self) -> None:
-        """Notes where the videos are that were encoded just now; not too often, for all places lie in one file."""
-        if self._unnoted and (began := time.monotonic()) > self._until:
+    def _note_places(self, *, now: bool = False) -> None:
+        """Notes where videos are; not too often while they are encoded, for all places lie in one file."""
+        if self._unnoted and (now or time.monotonic() > self._until):
+            began = time.monotonic()
             self.store.folders.see(self.folder, self._unnoted)
             self._unnoted, self._until = [], (_REST + 1) * time.monotonic() - _REST * began
 

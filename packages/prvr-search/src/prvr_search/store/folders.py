@@ -7,8 +7,8 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -76,16 +76,16 @@ class Folders:
             folders += [] if folder is None else [folder]
         return folders
 
-    def note(self, path: Path, change: Callable[[Folder], object]) -> None:
-        """Changes what is known of a folder, while no other process does."""
+    @contextmanager
+    def changing(self, path: Path) -> Iterator[Folder]:
+        """What is known of a folder, to be changed inside the `with` statement, while no other process does."""
         file = self.file(path)
         with ExitStack() as stack:
             stack.enter_context((self._writable or nullcontext)())
             file.parent.mkdir(parents=True, exist_ok=True)
             with suppress(OSError):  # a file system without locks
                 stack.enter_context(locked(file.parent / ".lock", PATIENCE))
-            folder = self._one(file) or Folder(path, None, {})
-            change(folder)
+            yield (folder := self._one(file) or Folder(path, None, {}))
             cut = len(prefix_of(path))
             places = [(video.file[cut:], *video[2:]) for video in folder.places.values()]
             encoder = folder.encoder and asdict(folder.encoder)
@@ -136,21 +136,15 @@ class Folders:
 
     def use_encoder(self, folder: Path, spec: FeatureSpec) -> None:
         """Notes which encoder a folder is searched with."""
-
-        def change(record: Folder) -> None:
+        with self.changing(folder) as record:
             record.encoder = spec
-
-        self.note(folder, change)
 
     def see(self, folder: Path, videos: Iterable[VideoPath]) -> None:
         """Notes where videos are now, each with its sha256."""
-
-        def change(record: Folder) -> None:
+        with self.changing(folder) as record:
             for video in videos:
                 record.places.pop(video.state, None)  # so that it is the last
                 record.places[video.state] = video
-
-        self.note(folder, change)
         file = self.file(folder)
         for damaged in file.parent.glob(f"{file.stem}*.damaged"):
             with suppress(OSError):  # a folder stood in its place
@@ -158,18 +152,17 @@ class Folders:
 
     def add(self, other: Folder) -> None:
         """Adds what another library knows of a folder and this one does not."""
-
-        def change(record: Folder) -> None:
+        with self.changing(other.path) as record:
             record.places = other.places | record.places
             record.encoder = record.encoder or other.encoder
-
-        self.note(other.path, change)
 
     def forget(self, states: Sequence[State]) -> None:
         """Forgets places, in all folders."""
         for record in self.all():
             if gone := record.places.keys() & set(states):
-                self.note(record.path, lambda record, gone=gone: [record.places.pop(state, None) for state in gone])
+                with self.changing(record.path) as changed:
+                    for state in gone:
+                        changed.places.pop(state, None)
 
     def _one(self, path: Path) -> Folder | None:
         """What a file holds; None where there is none, or it was damaged and is put aside.

@@ -6,7 +6,6 @@ import logging
 import os
 import sqlite3
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ from prvr.encoders import FeatureSpec
 from prvr.errors import DataError
 from prvr.reading import LARGE, parse_json, parse_record, read_bytes, read_text
 from prvr_search.films.listing import VideoPath, prefix_of
-from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.store.features import (
     FEATURES,
     Film,
-    check_film,
     check_spec,
     encoder_key,
     feature_file,
@@ -34,8 +31,6 @@ from prvr_search.store.proof import sync
 logger = logging.getLogger(__name__)
 DATABASE, _SPEC = "library.sqlite", "encoder.json"
 _STEPS = 300_000_000  # of SQLite, more than any library needs
-_LINES = 1 << 20
-_SPACE = "\u200b"
 
 
 def is_old(home: Path) -> bool:
@@ -46,7 +41,8 @@ def is_old(home: Path) -> bool:
 def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) -> int:
     """Writes what a library in the old format holds in the new one; nothing is encoded, and no file is replaced.
 
-    Nothing in it is believed that can be checked. It may be called again after an interruption.
+    Features, folders and places are taken over; films are described again when they are seen. Nothing is believed that
+    can be checked. It may be called again after an interruption.
 
     Args:
         home: the folder of the library.
@@ -61,10 +57,8 @@ def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) ->
         OSError: the library cannot be written.
     """
     tables = _tables(old / DATABASE)
-    about = {sha256: (text, version) for sha256, text, version in tables["videos"]}
-    hashes = {(sha256, key): digest for sha256, key, _, digest in tables["features"]}
-    count = 0
-    specs = _specs(old, tables["encoders"])
+    hashes = {(sha256, key): digest for sha256, key, digest in tables["features"]}
+    count, specs = 0, _specs(old)
     for key, spec in specs.items():
         for path in sorted((old / FEATURES / key).glob("??/*.npy")):
             sha256 = path.stem
@@ -75,17 +69,11 @@ def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) ->
             except Exception as error:  # numpy parses the header as Python, which fails in many ways on other content
                 logger.warning("%s: not taken over (%s)", path, error)
                 continue
-            lines = _own_lines(tables, sha256)
             if not (target := feature_file(home, key, sha256)).exists():
-                film = replace(_film(*about.get(sha256, (None, 0)), sha256), spec=spec)
-                write_features(target, film, rows, lines, durable=False)
+                write_features(target, Film(sha256, spec=spec), rows, (), durable=False)  # it is described again
             count += 1
             if not keep:
                 path.unlink()
-        for sha256, encoder, reason, remedy in tables["faults"]:
-            if encoder == key and is_sha256(sha256) and not (target := feature_file(home, key, sha256)).exists():
-                film = Film(sha256, reason=str(reason)[:1000], remedy=str(remedy)[:1000], spec=spec)
-                write_features(target, film, np.empty((0, spec.dim), np.float32), (), durable=False)
     _places(tables, folders, specs)
     sync()
     if not keep:
@@ -99,10 +87,10 @@ def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) ->
 def _tables(file: Path) -> dict[str, list[tuple[Any, ...]]]:
     """The rows of the tables, as far as they can be read; SQLite follows no journal, view or trigger."""
     columns = {
-        "encoders": "key, spec", "videos": "sha256, about, version", "features": "sha256, encoder, frames, hash",
-        "faults": "sha256, encoder, reason, remedy", "places": "path, size, mtime_ns, volume, sha256",
-        "folders": "path, encoder", "subtitles": "number, sha256, path", "lines_content": "id, c2, c3, c0, c1",
-    }  # fmt: skip
+        "features": "sha256, encoder, hash",
+        "places": "path, size, mtime_ns, volume, sha256",
+        "folders": "path, encoder",
+    }
     tables: dict[str, list[tuple[Any, ...]]] = {name: [] for name in columns}
     blocks, kinds = iter(range(_STEPS // 1_000_000)), dict[str, str]()
     with (
@@ -122,17 +110,13 @@ def _tables(file: Path) -> dict[str, list[tuple[Any, ...]]]:
     return tables
 
 
-def _specs(old: Path, rows: list[tuple[Any, ...]]) -> dict[str, FeatureSpec]:
-    texts = [*rows]
-    for path in sorted((old / FEATURES).glob(f"*/{_SPEC}")):
-        with suppress(DataError, FileNotFoundError):
-            texts.append((path.parent.name, read_text(path)))
+def _specs(old: Path) -> dict[str, FeatureSpec]:
     specs: dict[str, FeatureSpec] = {}
-    for key, text in texts:
-        with suppress(ValueError):
-            spec = parse_record(FeatureSpec, parse_json(str(text), "spec"), "spec", file_names=True)
+    for path in sorted((old / FEATURES).glob(f"*/{_SPEC}")):
+        with suppress(DataError, ValueError, FileNotFoundError):
+            spec = parse_record(FeatureSpec, parse_json(read_text(path), "spec"), "spec", file_names=True)
             check_spec(spec)
-            if is_key(key) and encoder_key(spec) == key:
+            if is_key(key := path.parent.name) and encoder_key(spec) == key:
                 specs[key] = spec
     return specs
 
@@ -150,38 +134,15 @@ def _rows(path: Path, spec: FeatureSpec, digest: object) -> np.ndarray:
     return rows
 
 
-def _film(text: object, version: object, sha256: str) -> Film:
-    """What is known of a video; one of no version where it cannot be told, so that it is described again."""
-    with suppress(ValueError, TypeError):
-        values = parse_json(str(text), "about")
-        film = parse_record(Film, {**values, "sha256": sha256, "version": version}, "about", file_names=True)
-        check_film(film)
-        return film
-    return Film(sha256)
-
-
-def _own_lines(tables: dict[str, list[tuple[Any, ...]]], sha256: str) -> list[SubtitleLine]:
-    numbers = {number for number, video, path in tables["subtitles"] if video == sha256 and path == b""}
-    lines = []
-    for number, start, end, text, language in tables["lines_content"] if numbers else ():
-        is_line = all(isinstance(t, float) for t in (start, end)) and isinstance(text, str)
-        if is_line and number // _LINES in numbers and 0 <= start <= end < 1e10:
-            lines.append(SubtitleLine(start, end, text.replace(_SPACE, ""), str(language)))
-    return sorted(lines, key=lambda line: line.start)
-
-
 def _places(tables: dict[str, list[tuple[Any, ...]]], folders: Folders, specs: dict[str, FeatureSpec]) -> None:
     """Notes the folders that were searched and where videos were seen below each."""
-    roots = {os.fsdecode(path): key for path, key in tables["folders"] if isinstance(path, bytes)}
-    places: dict[str, list[VideoPath]] = {root: [] for root in roots if Path(root).is_absolute()}
-    for path, size, mtime_ns, volume, sha256 in tables["places"]:
-        if isinstance(path, bytes) and is_sha256(sha256) and isinstance(size, int) and isinstance(mtime_ns, int):
-            name = os.fsdecode(path)
-            if "\0" in name or not Path(name).is_absolute() or os.path.normpath(name) != name:
-                continue
-            root = max((root for root in roots if name.startswith(prefix_of(Path(root)))), key=len, default="")
-            root = root or str(Path(name).parent)
-            id_ = name[len(prefix_of(Path(root))) :]
-            places.setdefault(root, []).append(VideoPath(id_, name, size, mtime_ns, str(volume), sha256=sha256))
-    for root, videos in places.items():
-        folders.add(Folder(Path(root), specs.get(roots.get(root, "")), {video.state: video for video in videos}))
+    for path, key in tables["folders"]:
+        if not isinstance(path, bytes) or not (root := Path(os.fsdecode(path))).is_absolute():
+            continue
+        prefix, places = prefix_of(root), list[VideoPath]()
+        for place, size, mtime_ns, volume, sha256 in tables["places"]:
+            name = os.fsdecode(place) if isinstance(place, bytes) else ""
+            is_ours = name.startswith(prefix) and os.path.normpath(name) == name and "\0" not in name
+            if is_ours and is_sha256(sha256) and isinstance(size, int) and isinstance(mtime_ns, int):
+                places.append(VideoPath(name[len(prefix) :], name, size, mtime_ns, str(volume), sha256=sha256))
+        folders.add(Folder(root, specs.get(str(key)), {video.state: video for video in places}))

@@ -174,16 +174,18 @@ def move(store: Store, target: Path) -> None:
     with store.alone():
         home, default = store.home.resolve(), user_data() / "library"
         is_users = home == (moved_to(default) or default).resolve()
-        files = _files(home)
+        parts = [part for name in (FEATURES, FOLDERS) if (part := home / name).is_dir()]
+        if links := [path for part in parts for path in (part, *part.rglob("*")) if path.is_symlink()]:
+            raise DataError(
+                f"{links[0]}: is a symbolic link; a library is moved with all that it holds. Put what the link leads "
+                "to in its place, or move only that and renew the link."
+            )
+        if not parts:
+            raise DataError(f"{home}: no library found to move.")
         _expect_free(target, home)
         try:
-            for path in files:
-                copy = target / path.relative_to(home)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                content = path.read_bytes()
-                replace_file(copy, lambda file, content=content: file.write(content), durable=False)
-                if copy.read_bytes() != content:
-                    raise OSError(errno.EIO, "the copy differs", str(copy))
+            for part in parts:
+                shutil.copytree(part, target / part.name, copy_function=_copied, dirs_exist_ok=True)
             sync()
         except OSError as error:
             raise DataError(
@@ -195,32 +197,22 @@ def move(store: Store, target: Path) -> None:
             _note_move(default, target)
         (target / MOVED).unlink(missing_ok=True)
         _note_move(home, target)
-        shutil.rmtree(home / CLAIMS, ignore_errors=True)
-        for path in [*files, home / CHANGED]:
-            path.unlink(missing_ok=True)
-        for folder in [*sorted((home / FEATURES).glob("**/"), reverse=True), home / FOLDERS]:
-            with suppress(OSError):  # what is not ours stays
-                (folder / LOCK).unlink(missing_ok=True)
-                folder.rmdir()
+        for part in (*parts, home / CLAIMS):
+            shutil.rmtree(part, ignore_errors=True)
+        (home / CHANGED).unlink(missing_ok=True)
         store.follow(target)
 
 
-def _files(home: Path) -> list[Path]:
-    """The files that a library is made of.
+def _copied(source: str, copy: str) -> None:
+    """Copies a file.
 
     Raises:
-        DataError: there are none, or one of them is a link.
+        OSError: it cannot be copied, or the copy differs.
     """
-    paths = [home / FEATURES, *(home / FEATURES).rglob("*"), home / FOLDERS, *(home / FOLDERS).glob("*")]
-    if links := [path for path in paths if path.is_symlink()]:
-        raise DataError(
-            f"{links[0]}: is a symbolic link; a library is moved with all that it holds. Put what the link leads to in "
-            "its place, or move only that and renew the link."
-        )
-    files = [path for path in paths if path.is_file() and path.name != LOCK]
-    if not files:
-        raise DataError(f"{home}: no library found to move.")
-    return files
+    content = Path(source).read_bytes()
+    replace_file(Path(copy), lambda file: file.write(content), durable=False)
+    if Path(copy).read_bytes() != content:
+        raise OSError(errno.EIO, "the copy differs", copy)
 
 
 def _expect_free(target: Path, home: Path) -> None:

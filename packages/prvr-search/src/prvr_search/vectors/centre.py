@@ -18,7 +18,7 @@ from prvr.encoders import Identity
 from prvr.encoders.own import is_own
 from prvr.errors import DataError, InputError
 from prvr_search.store.proof import read_proven, write_cached
-from prvr_search.vectors.rows import unit
+from prvr_search.vectors.model import unit
 
 SHARE = 0.4
 """How much of the mean is subtracted, see `benchmarks/studies/films.md`."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict
 
@@ -11,11 +12,10 @@ from jaxtyping import Float, Float64, Int64
 from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError, InputError
 from prvr_search.store.features import nameless
-from prvr_search.vectors.files import Arrays, row_sets
-from prvr_search.vectors.model import SearchModel
-from prvr_search.vectors.rows import pack_rows
+from prvr_search.vectors.files import Arrays
+from prvr_search.vectors.model import RowSet, SearchModel, unit
 
-_FORMAT = 6  # raise it when files change: those of another format are not read
+_FORMAT = 7  # raise it when files change: those of another format are not read
 
 
 def embed(
@@ -40,25 +40,20 @@ def embed(
     if spans is not windows:  # the model has divided the video itself
         edges = np.append(spans[:, 0] * (entry.duration / len(features)), entry.duration)
         times = np.stack([edges[:-1], edges[1:]], 1)
-    sets, steps = row_sets(model), list[int]()
-    rows: dict[str, list[np.ndarray]] = {name: [] for name in sets}
-    lengths: dict[str, list[np.ndarray]] = {name: [] for name, kind in sets.items() if kind.lengths}
+    weights = {"clips": model.clip_weight or model.frames_by_clip, "frames": model.frame_weight}
+    sets = {name: RowSet(model.dim) for name, weight in weights.items() if weight} | {**model.stored}
+    parts = defaultdict[str, list[np.ndarray]](list)
     for vectors in encoded:
-        steps.append(vectors.steps)
-        for name in sets:
+        parts["steps"].append(np.array([vectors.steps], np.int32))
+        for name, kind in sets.items():
             raw = getattr(vectors, name) if name in ("clips", "frames") else vectors.stored[name]
             if not np.isfinite(raw).all():
                 raise DataError(f"{entry.id}: the model gives NaN or infinity for this video. Use another model.")
-            rows[name].append(pack_rows(raw))
-            if name in lengths:
-                lengths[name].append(np.linalg.norm(raw, axis=1))
-    return {
-        "times": times,
-        "steps": np.array(steps, np.int32),
-        **{name: np.concatenate(parts) for name, parts in rows.items()},
-        **{f"{name}.counts": np.array([*map(len, parts)], np.int32) for name, parts in rows.items()},
-        **{f"{name}.lengths": np.concatenate(parts).astype(np.float32) for name, parts in lengths.items()},
-    }
+            parts[name].append(unit(raw).astype("<f2"))
+            parts[f"{name}.counts"].append(np.array([len(raw)], np.int32))
+            if kind.lengths:
+                parts[f"{name}.lengths"].append(np.linalg.norm(raw, axis=1).astype(np.float32))
+    return {"times": times, **{name: np.concatenate(of_windows) for name, of_windows in parts.items()}}
 
 
 def cut_windows(

@@ -1,208 +1,138 @@
-"""Files of vectors: those of many videos in one, named by the hash of its content, written whole and never changed.
+"""Files of vectors: each holds those of some videos, about a megabyte, and proves itself; none is ever changed.
 
 Each video is known by the hash of its features, so vectors of other features are never taken for its own. All of them
 can be computed again: what does not prove itself is deleted.
 """
 
-import errno
 import hashlib
-import io
 import json
 import logging
-import os
-import secrets
-import stat
-import threading
-from bisect import bisect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from io import BufferedRandom
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int64
 
-from prvr.data.atomic import ABANDONED_AFTER, HALF_WRITTEN, clear_half_written, replace_file
 from prvr.errors import DataError
-from prvr_search.store.features import is_sha256
-from prvr_search.store.proof import HEAD, Stamp, read_proven, stamp_at, stamp_of, write_cached
-from prvr_search.vectors.model import RowSet, SearchModel
+from prvr_search.store.proof import HEAD, Stamp, read_proven, stamp_of, write_cached, write_proven
 
 logger = logging.getLogger(__name__)
 
-SUFFIX = ".vectors"
-_STAMPS, _TAIL = "stamps", 16
-_BLOCK = 2**20  # bytes of the vectors that are read at a time
-_MOST = 8  # files; more are joined
+SUFFIX, _CATALOGUE = ".vectors", "catalogue"
+_FULL = 2**20  # bytes of vectors after which a file is complete
+_LENGTH = 8  # bytes in which the end of the head stands; rows begin at a multiple of it
+_MOST = 8  # files of less than half of that; more are joined
 Arrays = Mapping[str, np.ndarray]
 """The vectors of some videos, one after the other: `times` `(w, 2)`, the start and end of each window in seconds;
 `steps` `(w)`, see `WindowVectors`; for each set of rows `NAME` `(n, d)`, the rows of one window after those of another,
 `NAME.counts` `(w)`, how many are of each window, and where the set keeps lengths, `NAME.lengths` `(n)`."""
 
 
-def row_sets(model: SearchModel) -> dict[str, RowSet]:
-    """The sets of rows that are stored for a model, by name: those that are scored, and those that it asks for."""
-    weights = {"clips": model.clip_weight or model.frames_by_clip, "frames": model.frame_weight}
-    return {**{name: RowSet(model.dim) for name, weight in weights.items() if weight}, **model.stored}
+class VectorsChanged(DataError):
+    """A file of vectors was changed or deleted since it was opened."""
 
 
-def layout(sets: Mapping[str, RowSet]) -> list[tuple[str, np.dtype[Any], str]]:
-    """The arrays of a block in order: name, type of a row, and what there is a row for."""
-    names = sorted(sets)
-    return [
-        ("times", np.dtype(("<f8", (2,))), "windows"),
-        *((f"{name}.lengths", np.dtype("<f4"), name) for name in names if sets[name].lengths),
-        *((name, np.dtype("<i4"), "windows") for name in ("steps", *(f"{name}.counts" for name in names))),
-        *((name, np.dtype(("<f2", (sets[name].dim,))), name) for name in names),
-    ]
-
-
-@dataclass(frozen=True, eq=False)
-class VectorFile:
-    """A file of vectors, which stays open; it can be read by several threads.
+class VectorFile(NamedTuple):
+    """A file of vectors.
 
     Args:
-        path: the file, whose name is the hash of its content.
-        sets: its sets of rows.
+        path: the file.
+        stamp: its state when it was compared with its hash.
         videos: the hashes of the features of its videos, in order.
-        ends: for `windows` and each set `(v + 1)`: how many rows come before each video, and in all.
-        edges: the number of the first video of each block, and of all videos.
-        places: where each block begins in the file, and where the last one ends.
-        file, stamp: the open file, and its state when it was opened.
+        windows: how many windows each has.
     """
 
     path: Path
-    sets: Mapping[str, RowSet]
-    videos: Sequence[str]
-    ends: Mapping[str, Int64[np.ndarray, " _"]]
-    edges: Sequence[int]
-    places: Sequence[int]
-    file: io.BufferedReader
     stamp: Stamp
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def expect_unchanged(self) -> None:
-        """Refuses a file that was changed since it was opened.
-
-        Raises:
-            DataError: it was.
-        """
-        if not self.is_unchanged:
-            raise DataError(f"{self.path}: was changed while it was open; its vectors are made again.")
+    videos: Sequence[str]
+    windows: Sequence[int]
 
     @property
-    def is_unchanged(self) -> bool:
-        """Whether it is as it was when it was opened; joined with others and deleted, perhaps."""
-        status = os.fstat(self.file.fileno())
-        return stamp_of(status)[: 4 if status.st_nlink else 3] == self.stamp[: 4 if status.st_nlink else 3]
+    def starts(self) -> Int64[np.ndarray, " _"]:
+        """The first window of each video, and the number of all windows."""
+        return np.append(0, np.cumsum(self.windows))
 
-    def __del__(self) -> None:
-        self.file.close()
-
-    def blocks(self) -> list[tuple[int, int]]:
-        """The number of the first video of each block, and of the one after its last."""
-        return [*pairwise(self.edges)]
-
-    def read(self, first: int, stop: int) -> Arrays:
-        """The vectors of some videos of one block.
-
-        Args:
-            first, stop: the number of the first video, and that after the last.
+    def read(self) -> Arrays:
+        """The vectors of all its videos.
 
         Raises:
-            DataError: the file is shorter than it was.
+            VectorsChanged: it is not the file that was compared.
         """
-        block = bisect(self.edges, first) - 1
-        place, begin, end = self.places[block], self.edges[block], self.edges[block + 1]
-        arrays: dict[str, np.ndarray] = {}
-        for name, kind, what in layout(self.sets):
-            of = self.ends[what]
-            arrays[name] = array = np.empty(of[stop] - of[first], kind)
-            with self._lock:
-                self.file.seek(place + int(of[first] - of[begin]) * kind.itemsize)
-                if self.file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:
-                    raise DataError(f"{self.path}: was cut short; its vectors are made again.")
-            place += int(of[end] - of[begin]) * kind.itemsize
-        return arrays
+        with suppress(OSError, ValueError):
+            if stamp_of(self.path.lstat()) == self.stamp:  # opening a pipe would wait
+                arrays = _parsed(np.fromfile(self.path, np.uint8, offset=HEAD))[1]
+                if stamp_of(self.path.lstat()) == self.stamp:
+                    return arrays
+        raise VectorsChanged(f"{self.path}: was changed while it was open; its vectors are made again.")
+
+    def of(self, place: int) -> Arrays:
+        """The vectors of one of its videos; errors as of `read`."""
+        return windows_of(self.read(), *self.starts[place : place + 2].tolist())
 
 
-def write_vectors(
-    folder: Path, sets: Mapping[str, RowSet], videos: Collection[str], get: Callable[[str], Arrays]
-) -> None:
-    """Writes the vectors of some videos as a file; those of one block are in memory at a time.
+def windows_of(arrays: Arrays, first: int, stop: int) -> Arrays:
+    """The vectors of some windows."""
+    parts = {}
+    for name, array in arrays.items():
+        counts = arrays.get(f"{name.removesuffix('.lengths')}.counts", np.ones(stop, int))
+        parts[name] = array[counts[:first].sum() : counts[:stop].sum()]
+    return parts
 
-    The blocks come first, then what is known of them as JSON, and the length of that in `_TAIL` digits.
 
-    Args:
-        folder: of the model.
-        sets: the sets of rows.
-        videos: the hashes of their features.
-        get: gives the vectors of a video.
+def write_vectors(folder: Path, vectors: Iterable[tuple[str, Arrays]]) -> set[Path]:
+    """Writes vectors, each with the hash of the features of its video; gives the files, which are named by these.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: they cannot be written.
     """
-    digest, names = hashlib.sha256(), sorted(videos)
-    counts, edges, places = {what: list[int]() for what in ("windows", *sets)}, [0], [HEAD]
+    written, videos, size = set[Path](), dict[str, Arrays](), 0
 
-    def write(file: BufferedRandom) -> None:
-        def put(content: bytes | memoryview) -> None:
-            digest.update(content)
-            file.write(content)
+    def write() -> None:
+        kinds = sorted(next(iter(videos.values())).items(), key=lambda item: -item[1].itemsize)  # so all are aligned
+        arrays = {name: np.concatenate([one[name] for one in videos.values()]) for name, _ in kinds}
+        about = {
+            "videos": [*videos],
+            "windows": [len(one["steps"]) for one in videos.values()],
+            "arrays": [(name, array.dtype.str, array.shape) for name, array in arrays.items()],
+        }
+        text, name = json.dumps(about), hashlib.sha256("".join(videos).encode()).hexdigest()
+        size = _LENGTH + len(text) + -len(text) % _LENGTH
+        head = f"{size:<{_LENGTH}}{text:<{size - _LENGTH}}".encode()
+        bodies = [array.reshape(-1).view(np.uint8).data for array in arrays.values()]
+        path = folder / f"{name}{SUFFIX}"
+        write_proven(path, [head, *bodies], durable=False)
+        written.add(path)
 
-        file.write(bytes(HEAD))
-        block, size = list[Arrays](), 0
-        for number, video in enumerate(names, 1):
-            block.append(arrays := get(video))
-            size += sum(array.nbytes for array in arrays.values())
-            for what, lengths in counts.items():
-                lengths.append(len(arrays["steps" if what == "windows" else what]))
-            if size > _BLOCK or number == len(names):
-                for name, kind, _ in layout(sets):
-                    rows = np.concatenate([one[name] for one in block]).astype(kind.base)
-                    put(rows.reshape(-1).view(np.uint8).data)
-                edges.append(number)
-                places.append(file.tell())
-                block, size = [], 0
-        about = json.dumps({"videos": names, "counts": counts, "edges": edges, "places": places}).encode()
-        put(about)
-        put(f"{len(about):0{_TAIL}}".encode())
-        file.seek(0)
-        file.write(digest.hexdigest().encode() + b"\n")
-
-    temporary = folder / f"new.{secrets.token_hex(8)}{HALF_WRITTEN}"
-    replace_file(temporary, write, durable=False)
-    path = folder / f"{digest.hexdigest()}{SUFFIX}"
-    temporary.replace(path)
-    _note(folder, [path])
+    for video, arrays in vectors:
+        videos[video] = arrays
+        size += sum(array.nbytes for array in arrays.values())
+        if size > _FULL:
+            write()
+            videos, size = {}, 0
+    if videos:
+        write()
+    return written
 
 
-def open_vectors(folder: Path, sets: Mapping[str, RowSet], opened: Sequence[VectorFile] = ()) -> Sequence[VectorFile]:
-    """All files of vectors of a model, the largest first; those that do not prove themselves are deleted.
+def open_vectors(folder: Path) -> Sequence[VectorFile]:
+    """All files of vectors of a model, small ones last, old ones first; those that do not prove themselves are deleted.
 
-    A file whose stamp is that with which it was hashed, or written, is not hashed again.
-
-    Args:
-        folder: of the model.
-        sets: the sets of rows that a file has to hold.
-        opened: files that are open already.
+    A file whose stamp is that with which it was compared with its hash is not read.
     """
-    noted, files, hashed = _noted(folder), list[VectorFile](), list[Path]()
-    known = {file.path: file for file in opened}
-    for path in _files(folder):
+    try:
+        known = json.loads(bytes(read_proven(folder / _CATALOGUE)[0]))
+    except (DataError, OSError, ValueError):
+        known = {}
+    files = dict[str, VectorFile]()
+    for path in folder.glob(f"*{SUFFIX}"):
         try:
-            if path in known and stamp_of(path.lstat()) == known[path].stamp:
-                files.append(known[path])
-                continue
-            file = _open(path)
-            stamp = stamp_of(os.fstat(file.fileno()))
-            if list(stamp) != noted.get(path.name):
-                _expect_proven(path, file)
-                hashed.append(path)
-            files.append(_opened(path, sets, file, stamp))
+            stamp, *about = known.get(path.name, [None])
+            if stamp != [*(now := stamp_of(path.lstat()))]:
+                head = _parsed(np.frombuffer(read_proven(path)[0], np.uint8))[0]
+                about = head["videos"], head["windows"]
+            files[path.name] = VectorFile(path, now, *about)
         except FileNotFoundError:  # another process has just joined it with others
             continue
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -210,41 +140,27 @@ def open_vectors(folder: Path, sets: Mapping[str, RowSet], opened: Sequence[Vect
             if not folder.is_symlink():  # who knows what lies there
                 with suppress(OSError):
                     path.unlink()
-    if hashed:
-        _note(folder, hashed)
-    return sorted(files, key=lambda file: (-int(file.ends["windows"][-1]), file.path.name))
+    noted = {name: [[*file.stamp], *file[2:]] for name, file in files.items()}
+    if noted != known:
+        write_cached(folder / _CATALOGUE, [json.dumps(noted).encode()])
+    return sorted(files.values(), key=lambda file: (2 * file.stamp[1] < _FULL, file.stamp[2], file.path.name))
 
 
 def join_vectors(folder: Path, files: Sequence[VectorFile]) -> Sequence[VectorFile]:
-    """Joins small files where there are many, and deletes what the joined one holds.
+    """Joins files that are far from full where there are many; gives the files that there are now.
 
-    Args:
-        folder: of the model.
-        files: those of the model, the largest first.
-
-    Returns:
-        The files that there are now.
+    Raises:
+        OSError: they cannot be written.
     """
-    if len(files) <= _MOST:
+    small = [file for file in files if 2 * file.stamp[1] < _FULL]
+    if len(small) <= _MOST:
         return files
-    small = [file for file in files if 4 * len(file.videos) < len(files[0].videos)]
-    parts = small if len(files) - len(small) < _MOST else files
-    place = {video: (file, number) for file in parts for number, video in enumerate(file.videos)}
-
-    def get(video: str) -> Arrays:
-        file, number = place[video]
-        return file.read(number, number + 1)
-
-    try:
-        write_vectors(folder, files[0].sets, place, get)
-    except OSError as error:
-        logger.info("%s: files of vectors are not joined (%s)", folder, error)
-        return files
-    for file in parts:
-        with suppress(OSError):  # another process reads it
-            file.path.unlink()
-    clear_half_written(folder, older_than=ABANDONED_AFTER)  # newer files may be those of another process
-    return open_vectors(folder, files[0].sets, files)
+    vectors = {video: (file, place) for file in small for place, video in enumerate(file.videos)}
+    with suppress(VectorsChanged):  # another process joins them
+        written = write_vectors(folder, ((video, file.of(place)) for video, (file, place) in sorted(vectors.items())))
+        for path in {file.path for file in small} - written:
+            path.unlink(missing_ok=True)
+    return open_vectors(folder)
 
 
 def delete_vectors(place: Path, digests: Collection[str]) -> None:
@@ -254,74 +170,17 @@ def delete_vectors(place: Path, digests: Collection[str]) -> None:
         place: the folder of the folders of the models.
         digests: the hashes of the features of the videos.
     """
-    for path in (path for folder in place.glob("*/") for path in _files(folder)):
-        with suppress(OSError, ValueError, TypeError, KeyError), _open(path) as file:
-            if not set(digests).isdisjoint(_about(file)["videos"]):
-                path.unlink()
+    for file in (file for folder in place.glob("*/") for file in open_vectors(folder)):
+        if not {*digests}.isdisjoint(file.videos):
+            with suppress(OSError):
+                file.path.unlink()
 
 
-def _files(folder: Path) -> list[Path]:
-    """The files that are named as ours are."""
-    return sorted(path for path in folder.glob(f"*{SUFFIX}") if is_sha256(path.stem))
-
-
-def _open(path: Path) -> io.BufferedReader:
-    """An open regular file; opening a pipe would wait.
-
-    Raises:
-        OSError: it is none, or cannot be read.
-    """
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise OSError(errno.EINVAL, "not a regular file")
-    return path.open("rb")
-
-
-def _expect_proven(path: Path, file: io.BufferedReader) -> None:
-    """Compares the content of a file with its first line and with its name.
-
-    Raises:
-        ValueError: it is not what was written.
-    """
-    file.seek(0)
-    first = file.read(HEAD)
-    digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if first != f"{digest}\n".encode() or path.name != digest + SUFFIX:
-        raise ValueError("its content does not match its hash")
-
-
-def _about(file: io.BufferedReader) -> dict[str, Any]:
-    """What a file says of its blocks."""
-    file.seek(-_TAIL, os.SEEK_END)
-    size = int(file.read())
-    file.seek(-_TAIL - size, os.SEEK_END)
-    return json.loads(file.read(size))
-
-
-def _opened(path: Path, sets: Mapping[str, RowSet], file: io.BufferedReader, stamp: Stamp) -> VectorFile:
-    """An open file with what it says of its blocks.
-
-    Raises:
-        OSError, ValueError, TypeError, KeyError: it does not fit these sets.
-    """
-    about = _about(file)
-    videos, edges, places = about["videos"], about["edges"], about["places"]
-    ends = {what: np.append(0, np.cumsum(np.array(about["counts"][what], np.int64))) for what in ("windows", *sets)}
-    size = HEAD + sum(int(ends[what][-1]) * kind.itemsize for _, kind, what in layout(sets))
-    if size != places[-1] or {*map(len, ends.values())} != {len(videos) + 1} or len(edges) != len(places):
-        raise ValueError("it holds other sets of rows")
-    return VectorFile(path, sets, videos, ends, edges, places, file, stamp)
-
-
-def _noted(folder: Path) -> dict[str, Any]:
-    """The stamps with which files were hashed."""
-    try:
-        return json.loads(bytes(read_proven(folder / _STAMPS)[0]))
-    except (OSError, DataError, ValueError):
-        return {}
-
-
-def _note(folder: Path, paths: Sequence[Path]) -> None:
-    """Notes the stamps of files that were hashed, or written, just now."""
-    noted = {name: stamp for name, stamp in _noted(folder).items() if (folder / name).exists()}
-    noted |= {path.name: stamp_at(path) for path in paths}
-    write_cached(folder / _STAMPS, [json.dumps(noted).encode()])
+def _parsed(content: np.ndarray) -> tuple[dict[str, Any], Arrays]:
+    """What the content of a file says of itself, as JSON after the place where that ends; and its arrays."""
+    place = int(bytes(content[:_LENGTH]))
+    about, arrays = json.loads(bytes(content[_LENGTH:place])), {}
+    for name, kind, shape in about["arrays"]:
+        end = place + int(np.prod(shape)) * np.dtype(kind).itemsize
+        arrays[name], place = content[place:end].view(kind).reshape(shape), end
+    return about, arrays

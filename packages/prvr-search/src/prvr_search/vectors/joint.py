@@ -23,8 +23,8 @@ from prvr_search.vectors.model import (
     RowSet,
     SearchModel,
     WindowVectors,
+    unit,
 )
-from prvr_search.vectors.rows import unit
 from prvr_search.vectors.taught import Taught
 
 

@@ -16,6 +16,16 @@ TAUGHT = "taught"
 """The name of the encoder alone with what `prvr teach` made for the folder."""
 
 
+def unit(rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+    """Rows divided by their length; a row of zeros stays zero.
+
+    Examples:
+        >>> unit(np.array([[3, 4], [0, 0]], np.float32)).round(2).tolist()
+        [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-12))
+
+
 @dataclass(frozen=True)
 class ModelIdentity:
     """Tells a model from any other: two that are equal give the same vectors of the same features and texts.

@@ -29,7 +29,7 @@ from prvr_search.store.encoding import Progress
 from prvr_search.store.features import encoder_key
 from prvr_search.vectors.embedding import cut_windows
 from prvr_search.vectors.joint import JointModel
-from prvr_search.vectors.rows import unit
+from prvr_search.vectors.model import unit
 from prvr_search.vectors.taught import Taught
 
 _T = TypeVar("_T")

@@ -23,8 +23,7 @@ from prvr.models import Retriever, blocks_alone, load_pretrained, path_alone
 from prvr.stages.pipelines import FIRST, Pipeline, read_stages
 from prvr.systems import read_system
 from prvr.types import TextEmbedding, Texts, VideoEmbedding
-from prvr_search.vectors.model import CLIP_TIMES, ModelIdentity, RowSet, WindowVectors
-from prvr_search.vectors.rows import unit
+from prvr_search.vectors.model import CLIP_TIMES, ModelIdentity, RowSet, WindowVectors, unit
 
 _BATCH, _TEXTS = 32, 128  # windows and queries encoded at a time
 _CLIPS = 32  # for candidates, where the model has none
