@@ -33,6 +33,7 @@ demo:  ## search with the model that ships, then train a small one and search wi
 test: venv  ## unit tests, laws, golden numbers and doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TEST_ARGS)
 
+test-fast: WORKERS = 2
 test-fast: venv  ## a part of the tests in less than a minute, for while you write code (tests/fast.txt)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TEST_ARGS) @tests/fast.txt
 
