@@ -98,8 +98,8 @@ def test_a_library_of_the_last_release_is_taken_over(collection: Collection) -> 
         assert "3 of 4 encoded" in out
         assert f"{NAME}, 2 frames per second" in out
     assert collection.search("--subtitles=lantern") == ["red.mp4"]
-    assert "broken.mp4" in collection.library()
     collection.check(3)
+    assert "broken.mp4" in collection.library()
     assert "damaged: 0 videos" in collection.library("--verify")
     assert (collection.home / "old-library.sqlite").read_bytes() == database
     assert not [*collection.home.rglob("*.npy"), *collection.home.rglob("encoder.json")]

@@ -2,10 +2,9 @@
 
 import hashlib
 import logging
-import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,7 @@ from prvr_search.films.info import check_rate
 from prvr_search.films.listing import below, by_suffix
 from prvr_search.films.toy_videos import default_encoder, foreign_video, refuse_foreign
 from prvr_search.ranking.filters import SearchFilter
-from prvr_search.ranking.index import IndexUnwritable, VideoIndex
+from prvr_search.ranking.index import VideoIndex
 from prvr_search.ranking.lines import checked_queries, line_hits, matching_lines, searched_videos
 from prvr_search.ranking.query import Query
 from prvr_search.ranking.results import SearchResult
@@ -133,7 +132,7 @@ class Library:
         self._opened_model: SearchModel | None = None
         self._state: object = None  # of which the index is
         self._taught_state: object = None  # of which the model is
-        self._lock, self._scratch = threading.RLock(), ExitStack()
+        self._lock = threading.RLock()
 
     def search(
         self,
@@ -272,12 +271,11 @@ class Library:
             if self._index is not None and self._state == state:
                 return self._index
             with self.store.in_use():
-                features, self._state = self._features(self._seen(listing), may_be_empty), state
-                if self._index is None:
-                    self._index = self._opened(features)
-                else:
-                    self._index.update(features)
-            return self._index
+                features = self._features(self._seen(listing), may_be_empty)
+                index = self._opened(features.spec) if self._index is None else self._index
+                index.update(features)
+            self._index, self._state = index, state
+            return index
 
     @property
     def spec(self) -> FeatureSpec | None:
@@ -290,7 +288,6 @@ class Library:
             if self._index is not None:
                 self._index.close()
             self._index = None
-            self._scratch.close()
 
     def __enter__(self) -> "Library":
         return self
@@ -382,11 +379,10 @@ class Library:
     def verify(self) -> tuple[str, ...]:
         """The problems of the features of the folder's videos, whose files are read and compared with their hashes.
 
-        Those of the folder's encoder, or of all where it has none. What is damaged is encoded again at the next update.
+        What is damaged is encoded again at the next update.
         """
         with self.store.in_use():
-            shas = {place.sha256 for place in self.store.folders.places(self.folder).values()}
-            return self.store.verify(None if self.spec is None else encoder_key(self.spec), shas)
+            return self.store.verify({place.sha256 for place in self.store.folders.places(self.folder).values()})
 
     def prune(self) -> tuple[int, int]:
         """Deletes what is kept of videos that were below the folder, are gone, and were seen nowhere else.
@@ -408,7 +404,7 @@ class Library:
             if not below(record.path, [self.folder]):
                 with suppress(DataError):
                     videos += list_videos(record.path).videos
-        films = [film for key in self.store.specs() for film in self.store.films(key).values()]
+        films = [film for of_key in self.store.by_key().values() for film in of_key.values()]
         deleted, remaining = prune(self.store, self.folder, videos, [*listing.unlisted])
         delete_vectors(user_cache() / "search", {film.digest for film in films if film.sha256 in deleted})
         return len(deleted), remaining
@@ -476,24 +472,13 @@ class Library:
             raise DataError(f"{entry.id}: its features were replaced just now. Search again.")
         return file.rows
 
-    def _opened(self, features: VideoFeatures) -> VideoIndex:
-        """The index of the folder for the model and the encoder: in the user's cache, or a temporary folder."""
-        spec = features.spec
+    def _opened(self, spec: FeatureSpec) -> VideoIndex:
+        """The index of the folder for the model and the encoder."""
         model = self._opened_model = self._opened_model or self._search_model(spec)
-        stride = _WINDOW / (1 if self._is_encoder_alone else 2)
-
-        def opened(place: Path) -> VideoIndex:
-            index = VideoIndex(
-                place, model, spec, window=_WINDOW, stride=stride, backend=self._backend, subtitles=self.store.lines
-            )
-            index.update(features)
-            return index
-
-        try:
-            return opened(user_cache() / "search")
-        except IndexUnwritable as error:
-            logger.info("index folder not writable; using a temporary index: %s", error)
-            return opened(Path(self._scratch.enter_context(tempfile.TemporaryDirectory(prefix="prvr-"))))
+        place, stride = user_cache() / "search", _WINDOW / (1 if self._is_encoder_alone else 2)
+        return VideoIndex(
+            place, model, spec, window=_WINDOW, stride=stride, backend=self._backend, subtitles=self.store.lines
+        )
 
     def _search_model(self, spec: FeatureSpec) -> SearchModel:
         if (taught := self._taught_model(spec)) is not None:

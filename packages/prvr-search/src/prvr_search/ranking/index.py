@@ -2,8 +2,10 @@
 
 import hashlib
 import logging
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from jaxtyping import Float32, Int64
 
 from prvr.data.atomic import ABANDONED_AFTER, clear_half_written
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
-from prvr.errors import DISK_FULL, DataError
+from prvr.errors import DataError
 from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.ranking.backends import CandidateBackend, ClipSource, open_backend
 from prvr_search.ranking.filters import SearchFilter
@@ -42,10 +44,6 @@ _WINDOWS = 256  # that a model re-scores at a time
 _CANDIDATES = 200  # videos in which two sentences are looked for one after the other
 
 
-class IndexUnwritable(DataError):
-    """The folder of an index cannot be written."""
-
-
 class VideoIndex:
     """The vectors of videos, searched by sentences or a `Query`; they are kept on disk and can be computed again.
 
@@ -53,7 +51,8 @@ class VideoIndex:
     processes may use the same folder. It is a context manager.
 
     Args:
-        folder: where the vectors of videos are kept, in a folder for each model; several indexes may share it.
+        folder: where the vectors of videos are kept, in a folder for each model; several indexes may share it. Where it
+            cannot be written, a temporary folder is used, until the index is closed.
         model: a model of [open_model][prvr_search.open_model].
         features: what the features of the videos are: `VideoFeatures.spec`.
         window: seconds; longer videos are cut into windows of this length. None: no video is cut.
@@ -91,11 +90,10 @@ class VideoIndex:
         self._wanted, self._subtitles = backend, subtitles
         self._backend: CandidateBackend | None = None  # also while every video is scored
         self._synced: Snapshot | None = None
-        self._lock = threading.RLock()
+        self._lock, self._scratch = threading.RLock(), ExitStack()
         self._cut = partial(cut_windows, rate=features.rate, window=window, stride=stride)
         self.folder = Path(folder).expanduser() / index_key(model, features, window, stride)[:16]
         self._snapshot = Snapshot((), model)
-        self._videos = VideoFeatures(features, {}, lambda entry: np.empty((0, features.dim), np.float32))
 
     def update(self, features: VideoFeatures) -> None:
         """Makes the index show these videos, whose vectors are read, or computed and kept.
@@ -113,14 +111,18 @@ class VideoIndex:
             got, expected = (f"{spec.encoder}, {spec.rate:g} frames per second" for spec in specs)
             raise DataError(f"features of {got}; the index was made for {expected}.")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
             self._snapshot = self._updated(features)
         except OSError as error:
-            why = "the disk is full" if error.errno in DISK_FULL else "it cannot be written"
-            raise IndexUnwritable(f"{self.folder}: {why} ({error}). Free space or fix its permissions.") from error
+            logger.info("%s: cannot be written, so the index is a temporary one (%s)", self.folder, error)
+            self.folder = Path(self._scratch.enter_context(tempfile.TemporaryDirectory(prefix="prvr-")))
+            try:
+                self._snapshot = self._updated(features)
+            except OSError as again:
+                raise DataError(f"{self.folder}: cannot be written ({again}). Free space.") from error
 
     def _updated(self, features: VideoFeatures) -> Snapshot:
         before, self._videos = self._snapshot, features
+        self.folder.mkdir(parents=True, exist_ok=True)
         entries_of = {features_hash(entry): entry for entry in reversed(features.entries.values())}
         files = open_vectors(self.folder)
         if todo := entries_of.keys() - {video for file in files for video in file.videos}:
@@ -258,6 +260,7 @@ class VideoIndex:
             if self._backend is not None:
                 self._backend.close()
             self._backend = self._synced = None
+            self._scratch.close()
 
     def __len__(self) -> int:
         """Number of videos."""

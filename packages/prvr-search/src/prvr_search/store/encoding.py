@@ -275,7 +275,7 @@ class Update:
 
     def _describe_again(self) -> None:
         """Describes the videos that an older version has described, without encoding them."""
-        films = self.store.films(encoder_key(self.spec))
+        films = self.store.known() if self.spec is None else self.store.films(encoder_key(self.spec))
         for video in self.listing.videos:
             film = films.get(self.contents.get(video.id, ""))
             if film is None or film.reason or film.version >= FIELDS_VERSION:

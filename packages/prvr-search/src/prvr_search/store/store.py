@@ -81,7 +81,6 @@ class Store:
         self.lines = Lines(lambda: self._cache / "lines")
         self._films: dict[str, dict[str, Film]] = {}
         self._scanned: object = None
-        self._damaged = dict[tuple[str, str], str]()
 
     def _place(self) -> Path:
         """The folder as it is now: another process may have moved the library."""
@@ -146,7 +145,6 @@ class Store:
         except OSError as error:
             raise FeaturesUnreachable(f"{error} Will retry on the next run.") from error
         except DataError as error:
-            self._damaged[key, sha256] = str(error)
             self._films.get(key, {}).pop(sha256, None)
             put_aside(path)
             self.touch()
@@ -195,20 +193,16 @@ class Store:
             self._note(write_features(path, film, rows, lines))
             self.touch()
 
-    def verify(self, key: str | None, shas: Collection[str]) -> tuple[str, ...]:
-        """What is wrong with the features of some videos: their files are read and compared with their hashes.
-
-        Args:
-            key: of the encoder; None: of all.
-            shas: the videos, by sha256.
-        """
-        for of, sha256, _ in [*feature_files(self.home)]:
-            if key in (None, of) and sha256 in shas:
+    def verify(self, shas: Collection[str]) -> tuple[str, ...]:
+        """What is wrong with the features of some videos, by sha256: their files are compared with their hashes."""
+        problems = list[str]()
+        for key, sha256, _ in [*feature_files(self.home)]:
+            if sha256 in shas:
                 try:
-                    self.read(of, sha256)
+                    self.read(key, sha256)
                 except DataError as error:
-                    self._damaged[of, sha256] = str(error)
-        return tuple(why for (of, sha256), why in self._damaged.items() if key in (None, of) and sha256 in shas)
+                    problems.append(str(error))
+        return tuple(problems)
 
     def by_key(self) -> Mapping[str, Mapping[str, Film]]:
         """What the files of features hold, by key and sha256; those that have changed are read again."""
