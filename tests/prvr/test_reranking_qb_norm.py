@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prvr.published.qb_norm import QueryBank, qb_norm
+from prvr.published.qb_norm import QBNormSettings, QBNormStage, QueryBank, qb_norm
+from prvr.stages import EncodedSplit
 
 
 def loop(scores: torch.Tensor, bank: torch.Tensor, beta: float, top_k: int) -> list[list[float]]:
@@ -42,6 +43,13 @@ def test_banks_add_up() -> None:
     added = parts[0] + parts[1] + parts[2]
     torch.testing.assert_close(added.log_mass, whole.log_mass)
     assert torch.equal(added.active, whole.active)
+
+
+def test_a_bank_of_fewer_captions_is_spread_over_those_of_its_split() -> None:
+    encoded = {"val": EncodedSplit(torch.eye(11), [])}
+    for queries, chosen in ((3, [0, 5, 10]), (1, [0]), (10, [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]), (None, [*range(11)])):
+        stage = QBNormStage.load(QBNormSettings(split="val", queries=queries), None, encoded.__getitem__)
+        assert stage.texts.argmax(1).tolist() == chosen
 
 
 def test_bad_input() -> None:

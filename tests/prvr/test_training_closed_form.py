@@ -231,6 +231,8 @@ def test_blocks_beside_a_path_have_to_earn_their_share(
     alone = runs.train(runs.config(**ALONE | RUNS["kernel"]), name="alone")
     start = runs.train(runs.config(**RUNS["kernel"], train__epochs=0), name="start")
     assert (start.report.ranks == alone.report.ranks).all()
+    assert start.best_score == alone.best_score  # the path's: no gate is chosen for blocks that are not trained
+    assert "Gate:" not in (start.output / "best" / "README.md").read_text()
     result = straight_runs["kernel"]
     assert losses(straight.history) == losses(result.history)  # drawn and trained alike
     assert result.best_score == straight.best_score  # an epoch is selected by its blocks

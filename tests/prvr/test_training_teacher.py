@@ -16,10 +16,10 @@ from prvr.data import PackedSplit, TextData, VideoLoader, open_corpus, segment_m
 from prvr.errors import DataError, InputError
 from prvr.evaluation import evaluate, report_from_scores
 from prvr.models import build_retriever
+from prvr.published.dl_dkd.teacher import frame_cosines
 from prvr.stages import Pipeline, ZeroShotSettings, ZeroShotStage
 from prvr.stages.joint_space import JointSplit
 from prvr.training import RunResult, Splits, Teacher, TrainingError
-from prvr.training.splits import frame_cosines
 
 ALONE = {
     "loss__triplet": 0.0,

@@ -29,6 +29,7 @@ __all__ = ["EXTENSIONS", "NAMES", "CheckpointError", "load_released", "names", "
 
 EXTENSIONS = {
     "converters": "prvr.published.cli",
+    "frame_teacher": "prvr.published.dl_dkd.teacher:frame_cosines",
     "names": "prvr.published:NAMES",
     "presets": "prvr.published.diffusionret.run_config:resolved_preset",
     "stage": "prvr.published.stages",

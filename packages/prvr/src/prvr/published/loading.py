@@ -1,5 +1,6 @@
 """Published checkpoints: the authors' configuration and tensors onto our parts."""
 
+import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -21,65 +22,82 @@ logger = logging.getLogger(__name__)
 
 _MOST_BLOCKS = 64
 
-_KEYS = (
-    ("visual_feat_dim", "model.video_dim", ...),
-    ("q_feat_size", "model.query_dim", ...),
-    ("hidden_size", "model.hidden", ...),
-    ("n_heads", "model.heads", ...),
-    ("map_size", "model.num_clips", 32),
-    ("max_ctx_l", "model.max_frames", 128),
-    ("max_desc_l", "model.max_words", 30),
-    ("sft_factor", "model.fusion_temperature", 0.6),
-    ("lorentz_dim", "model.lorentz_dim", 127),
-    ("input_drop", "model.input_dropout", 0.0),
-    ("drop", "model.dropout", 0.0),
-    ("clip_scale_w", "model.clip_weight", ...),
-    ("frame_scale_w", "model.frame_weight", ...),
-    ("margin", "loss.triplet.margin", ...),
-    ("hard_pool_size", "loss.triplet.hard_pool", 20),
-    ("deterministic_tau", "loss.query_structure.temperature", 0.08),
-    ("curv_init", "loss.entailment.curvature", 1.0),
-    ("edl_tau", "loss.evidence.temperature", 0.05),
-    ("division_beta", "loss.evidence.division", 0.3),
-    ("smooth_beta", "loss.evidence.smoothing", 0.2),
-    ("edl_intra_video_tau", "loss.transport.temperature", 0.06),
-    ("pot_scale", "loss.transport.epsilon", 0.1),
+
+def _rows(text: str) -> tuple[tuple[str, str, Any], ...]:
+    """A table, each line a key of the authors, ours, and what a missing one means; nothing: it must be there."""
+    rows = (line.split() for line in text.strip().splitlines())
+    return tuple((theirs, ours, json.loads(rest[0]) if rest else ...) for theirs, ours, *rest in rows)
+
+
+_KEYS = _rows(
+    """
+    visual_feat_dim     model.video_dim
+    q_feat_size         model.query_dim
+    hidden_size         model.hidden
+    n_heads             model.heads
+    map_size            model.num_clips                  32
+    max_ctx_l           model.max_frames                 128
+    max_desc_l          model.max_words                  30
+    sft_factor          model.fusion_temperature         0.6
+    lorentz_dim         model.lorentz_dim                127
+    input_drop          model.input_dropout              0.0
+    drop                model.dropout                    0.0
+    clip_scale_w        model.clip_weight
+    frame_scale_w       model.frame_weight
+    margin              loss.triplet.margin
+    hard_pool_size      loss.triplet.hard_pool           20
+    deterministic_tau   loss.query_structure.temperature 0.08
+    curv_init           loss.entailment.curvature        1.0
+    edl_tau             loss.evidence.temperature        0.05
+    division_beta       loss.evidence.division           0.3
+    smooth_beta         loss.evidence.smoothing          0.2
+    edl_intra_video_tau loss.transport.temperature       0.06
+    pot_scale           loss.transport.epsilon           0.1
+    """
 )
-"""The authors' keys, ours, and what a missing key means; `...`: it must be there. The rest is as in our presets."""
+"""The rest is as in our presets."""
 _ALIASES = {
     "visual_feat_dim": ("visual_input_size",),
     "q_feat_size": ("query_input_size",),
     "hidden_size": ("inheritance_hidden", "B_hidden_size"),
 }
 """Other names of a key in the authors' code: those under which a model's own configuration has it."""
-_MSSL = (
-    ("clip_scale_w", "model.clip_weight", 0.7),
-    ("frame_scale_w", "model.frame_weight", 0.3),
-    ("margin", "loss.key_clip_triplet.margin", ...),
-    ("hard_pool_size", "loss.key_clip_triplet.hard_pool", 20),
+_MSSL = _rows(
+    """
+    clip_scale_w   model.clip_weight               0.7
+    frame_scale_w  model.frame_weight              0.3
+    margin         loss.key_clip_triplet.margin
+    hard_pool_size loss.key_clip_triplet.hard_pool 20
+    """
 )
 """Keys of MS-SL, whose checkpoints hold the configuration of the model alone, without the weights of the score."""
-_DLDKD = (
-    ("clip_scale_w", "model.clip_weight", 0.7),
-    ("frame_scale_w", "model.frame_weight", 0.3),
-    ("inher_nce_weight", "loss.info_nce_clips.weight", 0.04),
-    ("explore_nce_weight", "loss.info_nce_frames.weight", 0.04),
-    ("kl_intra_weight", "loss.frame_distillation.weight", 0.1),
-    ("exponential_k", "loss.frame_distillation.decay", 0.95),
+_DLDKD = _rows(
+    """
+    clip_scale_w       model.clip_weight              0.7
+    frame_scale_w      model.frame_weight             0.3
+    inher_nce_weight   loss.info_nce_clips.weight     0.04
+    explore_nce_weight loss.info_nce_frames.weight    0.04
+    kl_intra_weight    loss.frame_distillation.weight 0.1
+    exponential_k      loss.frame_distillation.decay  0.95
+    """
 )
 """Keys of DL-DKD; the weights of the score stand in its code, those of the losses among its options."""
-_MSC = (
-    ("max_desc_l", "model.max_words", 77),
-    ("rkd_d_coef", "loss.text_distances.weight", 10.0),
-    ("rkd_a_coef", "loss.text_angles.weight", 20.0),
-    ("vl_coef", "loss.alignment.weight", 0.1),
-    ("sim_thr", "loss.alignment.similarity", 0.5),
+_MSC = _rows(
+    """
+    max_desc_l model.max_words            77
+    rkd_d_coef loss.text_distances.weight 10.0
+    rkd_a_coef loss.text_angles.weight    20.0
+    vl_coef    loss.alignment.weight      0.1
+    sim_thr    loss.alignment.similarity  0.5
+    """
 )
 """Keys of MSC-PRVR, with the defaults of its options; `map_size` is the number of its frames."""
-_REGISTERS = (
-    ("num_registers", "model.registers.num", ...),
-    ("timesteps", "model.registers.steps", ...),
-    ("num_diffusion_layers", "model.registers.layers", ...),
+_REGISTERS = _rows(
+    """
+    num_registers        model.registers.num
+    timesteps            model.registers.steps
+    num_diffusion_layers model.registers.layers
+    """
 )
 _EVERY_SYSTEM = ("info_nce_clips", "info_nce_frames", "diversity")
 _WEIGHTS = {

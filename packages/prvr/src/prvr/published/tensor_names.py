@@ -30,93 +30,137 @@ Table = Mapping[str, str | tuple[str, ...]]
 """Our name of a part, or of a tensor, and theirs; a tuple has theirs for each slice along the second axis of a stack.
 A part stands for its weight and its bias."""
 
+
+def name_table(text: str) -> dict[str, str | tuple[str, ...]]:
+    """A table, each line our name and theirs; those of the slices of a stack stand side by side."""
+    rows = [line.split() for line in text.strip().splitlines()]
+    return {ours: theirs[0] if len(theirs) == 1 else tuple(theirs) for ours, *theirs in rows}
+
+
 UNUSED = "weight_token"
 """The guide of GMMFormer v2. Of Holmes, a parameter that nothing reads: a loaded checkpoint keeps it as a buffer, which
 is not saved."""
 _NOT_DECAYED = ("bias", "LayerNorm.bias", "LayerNorm.weight")
 """Parts of the authors' names of parameters that their optimiser does not decay."""
-_POSITIONS: Table = {"table": "position_embeddings.weight", "norm": "LayerNorm"}
-_PROJECTION: Table = {"norm": "LayerNorm", "linear": "net.1"}
 _LORENTZ = "self.lorentz_multiattention"
 _LINEARS = ("linear_keys", "linear_values", "linear_query")
-_BLOCK: Table = {
-    "project": "output.dense",
-    "norm": "output.LayerNorm",
-    "expand": "output.layer1",
-    "contract": "output.layer2",
-    "norm1": "norm1",
-    "norm2": "norm2",
-    "mixer.qkv": ("self.query", "self.key", "self.value"),
-    "mixer.log_scale": "self.scale_alpha",
-    "mixer.temperature": f"{_LORENTZ}.scale",
-    "mixer.bias": f"{_LORENTZ}.bias",
+_WEIGHT: Table = {"weight": "weight"}
+_POSITIONS = name_table(
+    """
+    table position_embeddings.weight
+    norm  LayerNorm
+    """
+)
+_PROJECTION = name_table(
+    """
+    norm   LayerNorm
+    linear net.1
+    """
+)
+_BLOCK = name_table(
+    """
+    project                  output.dense
+    norm                     output.LayerNorm
+    expand                   output.layer1
+    contract                 output.layer2
+    norm1                    norm1
+    norm2                    norm2
+    mixer.qkv                self.query self.key self.value
+    mixer.log_scale          self.scale_alpha
+    mixer.temperature        self.lorentz_multiattention.scale
+    mixer.bias               self.lorentz_multiattention.bias
+    mixer.enter.norm         self.input_proj.LayerNorm
+    mixer.enter.linear       self.input_proj.net.1
+    mixer.leave.norm         self.output_proj.LayerNorm
+    mixer.leave.linear       self.output_proj.net.1
+    """
+) | {
     "mixer.linear_scale.value": tuple(f"{_LORENTZ}.{name}.scale" for name in _LINEARS),
     "mixer.linear": tuple(f"{_LORENTZ}.{name}.weight" for name in _LINEARS),
-    **{f"mixer.enter.{ours}": f"self.input_proj.{theirs}" for ours, theirs in _PROJECTION.items()},
-    **{f"mixer.leave.{ours}": f"self.output_proj.{theirs}" for ours, theirs in _PROJECTION.items()},
 }
-_FUSION: Table = {f"attention.{name}": f"ca.self.{name}" for name in ("query", "key", "value")} | {
-    "attention.expand": "ca.output.layer1",
-    "attention.contract": "ca.output.layer2",
-    "attention.norm1": "ca.norm1",
-    "attention.norm2": "ca.norm2",
-    "hidden": "layer1",
-    "weights": "layer2",
-}
-_CONDITION: Table = {f"attention.{name}": f"cross_attention.self.{name}" for name in ("query", "key", "value")} | {
-    "query_tokens": "query_tokens",
-    "attention_norm": "cross_attention.norm1",
-    "ffn_in": "cross_attention.output.layer1",
-    "ffn_out": "cross_attention.output.layer2",
-    "ffn_norm": "cross_attention.norm2",
-}
-_DENOISER: Table = {
-    "time_table": "time_embedding.timembedding.0.weight",
-    "time_in": "time_embedding.timembedding.1",
-    "time_out": "time_embedding.timembedding.3",
-    "condition_norm": "cond_embedding.0",
-    "condition_proj": "cond_embedding.2",
-    "out": "short_cut",
-}
-_DENOISER_LAYER: Table = {
-    "norm_in": "blcok_in.0",
-    "proj_in": "blcok_in.2",
-    "time_proj": "temb_proj.1",
-    "condition_proj": "cond_proj.1",
-    "norm_out": "blcok_out.0",
-    "proj_out": "blcok_out.3",
-    "shortcut": "short_cut",
-}
-_PRIOR: Table = {
-    **{
-        f"pooling.gru.{name}": f"gpo.gru.{name}"
-        for kind, part, way in product(("weight", "bias"), ("ih", "hh"), ("", "_reverse"))
-        for name in [f"{kind}_{part}_l0{way}"]
-    },
-    "pooling.score": "gpo.linear",
-    "mean_readout.hidden": "pie_net_video.attention.w_1",
-    "mean_readout.score": "pie_net_video.attention.w_2",
-    "mean_proj": "pie_net_video.fc",
-    "mean_norm": "pie_net_video.layer_norm",
-    "logvar_readout.hidden": "uncertain_net_video.attention.w_1",
-    "logvar_readout.score": "uncertain_net_video.attention.w_2",
-    "logvar_proj": "uncertain_net_video.fc",
-    "logvar_pooled": "uncertain_net_video.fc2",
-}
+_FUSION = name_table(
+    """
+    attention.query    ca.self.query
+    attention.key      ca.self.key
+    attention.value    ca.self.value
+    attention.expand   ca.output.layer1
+    attention.contract ca.output.layer2
+    attention.norm1    ca.norm1
+    attention.norm2    ca.norm2
+    hidden             layer1
+    weights            layer2
+    """
+)
+_CONDITION = name_table(
+    """
+    attention.query cross_attention.self.query
+    attention.key   cross_attention.self.key
+    attention.value cross_attention.self.value
+    query_tokens    query_tokens
+    attention_norm  cross_attention.norm1
+    ffn_in          cross_attention.output.layer1
+    ffn_out         cross_attention.output.layer2
+    ffn_norm        cross_attention.norm2
+    """
+)
+_DENOISER = name_table(
+    """
+    time_table     time_embedding.timembedding.0.weight
+    time_in        time_embedding.timembedding.1
+    time_out       time_embedding.timembedding.3
+    condition_norm cond_embedding.0
+    condition_proj cond_embedding.2
+    out            short_cut
+    """
+)
+_DENOISER_LAYER = name_table(
+    """
+    norm_in        blcok_in.0
+    proj_in        blcok_in.2
+    time_proj      temb_proj.1
+    condition_proj cond_proj.1
+    norm_out       blcok_out.0
+    proj_out       blcok_out.3
+    shortcut       short_cut
+    """
+)
+_PRIOR = name_table(
+    """
+    pooling.gru.weight_ih_l0         gpo.gru.weight_ih_l0
+    pooling.gru.weight_ih_l0_reverse gpo.gru.weight_ih_l0_reverse
+    pooling.gru.weight_hh_l0         gpo.gru.weight_hh_l0
+    pooling.gru.weight_hh_l0_reverse gpo.gru.weight_hh_l0_reverse
+    pooling.gru.bias_ih_l0           gpo.gru.bias_ih_l0
+    pooling.gru.bias_ih_l0_reverse   gpo.gru.bias_ih_l0_reverse
+    pooling.gru.bias_hh_l0           gpo.gru.bias_hh_l0
+    pooling.gru.bias_hh_l0_reverse   gpo.gru.bias_hh_l0_reverse
+    pooling.score                    gpo.linear
+    mean_readout.hidden              pie_net_video.attention.w_1
+    mean_readout.score               pie_net_video.attention.w_2
+    mean_proj                        pie_net_video.fc
+    mean_norm                        pie_net_video.layer_norm
+    logvar_readout.hidden            uncertain_net_video.attention.w_1
+    logvar_readout.score             uncertain_net_video.attention.w_2
+    logvar_proj                      uncertain_net_video.fc
+    logvar_pooled                    uncertain_net_video.fc2
+    """
+)
+_ENTAILMENT = name_table(
+    """
+    log_curvature    curv
+    text_log_scale   textual_alpha
+    video_log_scale  video_alpha
+    pool_frames.pool modular_vector_mapping_2
+    pool_clips.pool  modular_vector_mapping_3
+    """
+)
 _TEXT_PRIOR: Table = {ours: str(theirs).replace("video", "text") for ours, theirs in _PRIOR.items()}
-_ENTAILMENT: Table = {
-    "log_curvature": "curv",
-    "text_log_scale": "textual_alpha",
-    "video_log_scale": "video_alpha",
-    "pool_frames.pool": "modular_vector_mapping_2",
-    "pool_clips.pool": "modular_vector_mapping_3",
-}
 _PLACES: tuple[tuple[str, str, Table], ...] = (
     ("query.positions", "query_pos_embed", _POSITIONS),
     ("query.project", "query_input_proj", _PROJECTION),
     ("query.block", "query_encoder", _BLOCK),
-    ("query.pool", "modular_vector_mapping", {"weight": "weight"}),
-    ("frame_pool", "modular_vector_mapping_2", {"weight": "weight"}),
+    ("query.pool", "modular_vector_mapping", _WEIGHT),
+    ("frame_pool", "modular_vector_mapping_2", _WEIGHT),
     ("frame_pool", "mapping_linear", {"key": "0", "value": "1"}),
     ("frame_query.project", "frame_branch_query_proj", _PROJECTION),
     ("frame_query.block", "frame_branch_query_encoder", _BLOCK),
@@ -124,7 +168,7 @@ _PLACES: tuple[tuple[str, str, Table], ...] = (
     ("frame_query.encoder.positions", "exp_query_pos_embed", _POSITIONS),
     ("frame_query.encoder.project", "exp_query_input_proj", _PROJECTION),
     ("frame_query.encoder.block", "exp_query_encoder", _BLOCK),
-    ("frame_query.encoder.pool", "exp_modular_vector_mapping", {"weight": "weight"}),
+    ("frame_query.encoder.pool", "exp_modular_vector_mapping", _WEIGHT),
     ("clip_rows", "", {"map": "out_mapping_linear"}),
     ("frame_pool", "", {"map": "exp_out_mapping_linear"}),
     ("guide", "mean_clip_encoder", _BLOCK),

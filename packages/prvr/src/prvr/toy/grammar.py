@@ -8,60 +8,126 @@ import numpy as np
 from prvr.toy.world import HELD_OUT_ACTIONS, HELD_OUT_COLOURS, OPPOSITE, Shot
 
 T = TypeVar("T")
-SHAPE_WORDS = {
-    "circle": ("circle", "ball", "disc"), "square": ("square", "box", "block"), "triangle": ("triangle",),
-    "star": ("star",), "cross": ("cross",), "ring": ("ring", "hoop"), "heart": ("heart",),
-    "diamond": ("diamond", "rhombus"), "crescent": ("crescent", "moon"), "arrow": ("arrow",),
-}  # fmt: skip
-COLOUR_WORDS = {
-    "red": ("red", "scarlet", "crimson"), "green": ("green",), "blue": ("blue", "royal-blue"),
-    "yellow": ("yellow", "golden"), "orange": ("orange", "amber"), "purple": ("purple", "violet"), "pink": ("pink",),
-    "white": ("white",), "brown": ("brown",),
-}  # fmt: skip
-SIZE_WORDS = {
-    "small": ("small", "little", "tiny"), "medium": ("medium-sized", "mid-sized"), "large": ("large", "big", "huge"),
-}  # fmt: skip
-BACKGROUND_WORDS = {
-    "plain": ("on a plain background", "against a blank background"),
-    "fading": ("on a gradient background", "against a smooth gradient"),
-    "striped": ("on a striped background", "against a background of stripes"),
-    "chequered": ("on a checkered background", "against a checkerboard pattern"),
-    "dotted": ("on a dotted background", "against a polka-dot background"),
-    "wavy": ("on a wavy background", "against a background of wavy lines"),
-    "brick": ("in front of a brick wall", "against a brick wall"),
-    "grid": ("in front of a grid", "on graph paper"),
-}
+
+
+def _listed(text: str) -> list[tuple[str, tuple[str, ...]]]:
+    """The words of a name, on a line each: `name: word, word`."""
+    lines = (line.strip().split(": ") for line in text.strip().splitlines())
+    return [(name, tuple(words.split(", "))) for name, words in lines]
+
+
+SHAPE_WORDS = dict(
+    _listed(
+        """
+        circle: circle, ball, disc
+        square: square, box, block
+        triangle: triangle
+        star: star
+        cross: cross
+        ring: ring, hoop
+        heart: heart
+        diamond: diamond, rhombus
+        crescent: crescent, moon
+        arrow: arrow
+        """
+    )
+)
+COLOUR_WORDS = dict(
+    _listed(
+        """
+        red: red, scarlet, crimson
+        green: green
+        blue: blue, royal-blue
+        yellow: yellow, golden
+        orange: orange, amber
+        purple: purple, violet
+        pink: pink
+        white: white
+        brown: brown
+        """
+    )
+)
+SIZE_WORDS = dict(
+    _listed(
+        """
+        small: small, little, tiny
+        medium: medium-sized, mid-sized
+        large: large, big, huge
+        """
+    )
+)
+BACKGROUND_WORDS = dict(
+    _listed(
+        """
+        plain: on a plain background, against a blank background
+        fading: on a gradient background, against a smooth gradient
+        striped: on a striped background, against a background of stripes
+        chequered: on a checkered background, against a checkerboard pattern
+        dotted: on a dotted background, against a polka-dot background
+        wavy: on a wavy background, against a background of wavy lines
+        brick: in front of a brick wall, against a brick wall
+        grid: in front of a grid, on graph paper
+        """
+    )
+)
 # Each phrase as a finite verb and as a participle; {o} is the partner of a push.
-ACTION_WORDS = {
-    "left": (("moves to the left", "moving to the left"), ("slides to the left", "sliding to the left"),
-             ("drifts left", "drifting left"), ("goes left", "going left")),
-    "right": (("moves to the right", "moving to the right"), ("slides to the right", "sliding to the right"),
-              ("drifts right", "drifting right"), ("goes right", "going right")),
-    "up": (("rises", "rising"), ("moves up", "moving up"), ("floats up", "floating up"),
-           ("climbs to the top", "climbing to the top")),
-    "down": (("falls", "falling"), ("moves down", "moving down"), ("sinks", "sinking"),
-             ("drops to the bottom", "dropping to the bottom")),
-    "grow": (("grows", "growing"), ("gets bigger", "getting bigger"), ("becomes larger", "becoming larger"),
-             ("expands", "expanding")),
-    "shrink": (("shrinks", "shrinking"), ("gets smaller", "getting smaller"), ("becomes smaller", "becoming smaller"),
-               ("contracts", "contracting")),
-    "appear": (("appears", "appearing"), ("fades in", "fading in"), ("comes into view", "coming into view"),
-               ("becomes visible", "becoming visible")),
-    "vanish": (("vanishes", "vanishing"), ("fades out", "fading out"), ("disappears", "disappearing"),
-               ("fades away", "fading away")),
-    "clockwise": (("turns clockwise", "turning clockwise"), ("spins clockwise", "spinning clockwise"),
-                  ("rotates clockwise", "rotating clockwise")),
-    "anticlockwise": (("turns counterclockwise", "turning counterclockwise"),
-                      ("spins counterclockwise", "spinning counterclockwise"),
-                      ("rotates anticlockwise", "rotating anticlockwise")),
-    "brighten": (("lights up", "lighting up"), ("gets brighter", "getting brighter"),
-                 ("starts to glow", "starting to glow")),
-    "darken": (("gets darker", "getting darker"), ("dims", "dimming"), ("loses its glow", "losing its glow")),
-    "push": (("pushes {o}", "pushing {o}"), ("pushes {o} along", "pushing {o} along"),
-             ("nudges {o} along", "nudging {o} along"), ("shoves {o}", "shoving {o}")),
-    "pushed": (("is pushed by {o}", "being pushed by {o}"), ("gets pushed along by {o}", "getting pushed along by {o}"),
-               ("is nudged along by {o}", "being nudged along by {o}"), ("is shoved by {o}", "being shoved by {o}")),
-}  # fmt: skip
+_VERBS = _listed(
+    """
+    left: moves to the left, moving to the left
+    left: slides to the left, sliding to the left
+    left: drifts left, drifting left
+    left: goes left, going left
+    right: moves to the right, moving to the right
+    right: slides to the right, sliding to the right
+    right: drifts right, drifting right
+    right: goes right, going right
+    up: rises, rising
+    up: moves up, moving up
+    up: floats up, floating up
+    up: climbs to the top, climbing to the top
+    down: falls, falling
+    down: moves down, moving down
+    down: sinks, sinking
+    down: drops to the bottom, dropping to the bottom
+    grow: grows, growing
+    grow: gets bigger, getting bigger
+    grow: becomes larger, becoming larger
+    grow: expands, expanding
+    shrink: shrinks, shrinking
+    shrink: gets smaller, getting smaller
+    shrink: becomes smaller, becoming smaller
+    shrink: contracts, contracting
+    appear: appears, appearing
+    appear: fades in, fading in
+    appear: comes into view, coming into view
+    appear: becomes visible, becoming visible
+    vanish: vanishes, vanishing
+    vanish: fades out, fading out
+    vanish: disappears, disappearing
+    vanish: fades away, fading away
+    clockwise: turns clockwise, turning clockwise
+    clockwise: spins clockwise, spinning clockwise
+    clockwise: rotates clockwise, rotating clockwise
+    anticlockwise: turns counterclockwise, turning counterclockwise
+    anticlockwise: spins counterclockwise, spinning counterclockwise
+    anticlockwise: rotates anticlockwise, rotating anticlockwise
+    brighten: lights up, lighting up
+    brighten: gets brighter, getting brighter
+    brighten: starts to glow, starting to glow
+    darken: gets darker, getting darker
+    darken: dims, dimming
+    darken: loses its glow, losing its glow
+    push: pushes {o}, pushing {o}
+    push: pushes {o} along, pushing {o} along
+    push: nudges {o} along, nudging {o} along
+    push: shoves {o}, shoving {o}
+    pushed: is pushed by {o}, being pushed by {o}
+    pushed: gets pushed along by {o}, getting pushed along by {o}
+    pushed: is nudged along by {o}, being nudged along by {o}
+    pushed: is shoved by {o}, being shoved by {o}
+    """
+)
+ACTION_WORDS = {action: tuple(forms for name, forms in _VERBS if name == action) for action, _ in _VERBS}
 COMMON = 0.8  # probability of the first word
 HELD_OUT_WORDS = frozenset({
     "crimson", "amber", "violet", "disc", "hoop", "rhombus", "huge",
@@ -71,23 +137,55 @@ HELD_OUT_WORDS = frozenset({
 
 # {a} a thing with its article, {the} the same with "the", {does} and {doing} the action. The action comes last, so that
 # the background, where it is named, is that of the action.
-TEMPLATES = (
-    "{a} {does}", "{a} {doing}", "there is {a} {doing}", "we see {a} as it {does}",
-    "in this clip {a} {does}", "in this scene {a} {does}", "after a while {a} {does}", "at one point {the} {does}",
-    "{a} can be seen {doing}", "the camera shows {a} as it {does}", "now {the} {does}", "at some point {a} {does}",
-    "watch {the} {doing}", "the moment where {a} {does}", "the part where {the} {does}",
-    "find the clip where {a} {does}",
-    "then {the} {does}", "a few seconds of {a} {doing}", "the clip where {the} {does}", "what you see is {a} {doing}",
-    "a short clip of {a} {doing}", "the video where {a} {does}", "the scene where {the} {does}",
-    "a shot of {a} {doing}",
-    "look at {the} {doing}", "here is {a} {doing}", "{a} is shown {doing}", "the video shows {a} {doing}",
-    "somewhere in the video {a} {does}", "you can watch {a} {doing}", "in one of the shots {a} {does}",
-    "meanwhile {a} {does}",
-    "you can see {a} {doing}", "a video of {a} {doing}", "in this shot {the} {does}", "partway through, {a} {does}",
-    "this is where {the} {does}", "it shows {a} {doing}", "later {the} {does}", "the one where {a} {does}",
-    "during the video {the} {does}", "you will notice {a} {doing}", "a scene in which {a} {does}",
-    "the moment when {the} {does}",
-)  # fmt: skip
+TEMPLATES = tuple(
+    line.strip()
+    for line in """
+        {a} {does}
+        {a} {doing}
+        there is {a} {doing}
+        we see {a} as it {does}
+        in this clip {a} {does}
+        in this scene {a} {does}
+        after a while {a} {does}
+        at one point {the} {does}
+        {a} can be seen {doing}
+        the camera shows {a} as it {does}
+        now {the} {does}
+        at some point {a} {does}
+        watch {the} {doing}
+        the moment where {a} {does}
+        the part where {the} {does}
+        find the clip where {a} {does}
+        then {the} {does}
+        a few seconds of {a} {doing}
+        the clip where {the} {does}
+        what you see is {a} {doing}
+        a short clip of {a} {doing}
+        the video where {a} {does}
+        the scene where {the} {does}
+        a shot of {a} {doing}
+        look at {the} {doing}
+        here is {a} {doing}
+        {a} is shown {doing}
+        the video shows {a} {doing}
+        somewhere in the video {a} {does}
+        you can watch {a} {doing}
+        in one of the shots {a} {does}
+        meanwhile {a} {does}
+        you can see {a} {doing}
+        a video of {a} {doing}
+        in this shot {the} {does}
+        partway through, {a} {does}
+        this is where {the} {does}
+        it shows {a} {doing}
+        later {the} {does}
+        the one where {a} {does}
+        during the video {the} {does}
+        you will notice {a} {doing}
+        a scene in which {a} {does}
+        the moment when {the} {does}
+        """.strip().splitlines()
+)
 HELD_OUT_TEMPLATES = frozenset(TEMPLATES[3::4])
 WORDS_RANGE = (4, 20)
 UNSEEN = ("unseen composition", "unseen template", "unseen word")

@@ -8,7 +8,7 @@ from jaxtyping import Float32, Float64, Int64, UInt8
 
 from prvr.errors import InputError
 from prvr.toy.shapes import EXTENT, OPEN, draw_background, draw_tint, shape_distance
-from prvr.toy.staging import DRIFT, Part, draw_stage, progress
+from prvr.toy.staging import DRIFT, PlacedThing, draw_stage, progress
 from prvr.toy.world import FPS, FRAME, Video
 
 RGB: dict[str, tuple[int, int, int]] = {
@@ -121,7 +121,7 @@ class _Sprite:
     clear: Float32[np.ndarray, "n p p 1"]
 
     @staticmethod
-    def drawn(part: Part, moment: Float64[np.ndarray, " k"]) -> "_Sprite":
+    def drawn(part: PlacedThing, moment: Float64[np.ndarray, " k"]) -> "_Sprite":
         if part.only_moves:
             moment = moment[:1]
         radius = part.radius.at(moment).astype(np.float32)[:, None, None]

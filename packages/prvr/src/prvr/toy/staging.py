@@ -38,7 +38,7 @@ class Ramp:
 
 
 @dataclass(frozen=True)
-class Part:
+class PlacedThing:
     """A thing in a shot and how it changes: centre and radius in pixels, clockwise angle in radians."""
 
     thing: Thing
@@ -66,7 +66,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Layout:
     """A shot, ready to be drawn.
 
     Args:
@@ -76,8 +76,8 @@ class Stage:
         wander: two waves of camera drift per axis: amplitude, cycles in the shot, phase.
     """
 
-    still: tuple[Part, ...]
-    moving: tuple[Part, ...]
+    still: tuple[PlacedThing, ...]
+    moving: tuple[PlacedThing, ...]
     post: int | None
     wander: Float64[np.ndarray, "2 2 3"]
 
@@ -97,7 +97,7 @@ def progress(shot: Shot, times: Float64[np.ndarray, " k"]) -> Float64[np.ndarray
     return 1.0 - moment if shot.action in FORWARDS else moment
 
 
-def draw_stage(video: Video, index: int) -> Stage:
+def draw_stage(video: Video, index: int) -> Layout:
     """Places the things of a shot: draws layouts until no thing covers another, and takes the best after a few.
 
     Everything depends on the seed of the video and the number of the shot, in an order that opposite actions share.
@@ -105,7 +105,7 @@ def draw_stage(video: Video, index: int) -> Stage:
     shot = video.shots[index]
     rng = np.random.Generator(np.random.PCG64([video.seed, 0, index]))
     wander = rng.random((2, 2, 3)) * (0.0, 0.7, 1.0) + ((0.6 * DRIFT, 0.2, 0.0), (0.4 * DRIFT, 0.6, 0.0))
-    best: tuple[float, tuple[Part, ...], tuple[Part, ...]] | None = None
+    best: tuple[float, tuple[PlacedThing, ...], tuple[PlacedThing, ...]] | None = None
     angles = 2 * np.pi * rng.random(2 + len(shot.bystanders))
     for _ in range(TRIES):
         moving = _actors(shot, angles, rng)
@@ -116,10 +116,10 @@ def draw_stage(video: Video, index: int) -> Stage:
             break
     assert best is not None
     post = _post(best[1], best[2], rng) if video.occluder else None
-    return Stage(best[1], best[2], post, wander)
+    return Layout(best[1], best[2], post, wander)
 
 
-def _actors(shot: Shot, angles: Float64[np.ndarray, " n"], rng: np.random.Generator) -> tuple[Part, ...]:
+def _actors(shot: Shot, angles: Float64[np.ndarray, " n"], rng: np.random.Generator) -> tuple[PlacedThing, ...]:
     """The things that act, at a random place; the last one is drawn on top."""
     along, across = rng.random(2)
     if shot.actor is None or shot.action is None:
@@ -134,11 +134,11 @@ def _actors(shot: Shot, angles: Float64[np.ndarray, " n"], rng: np.random.Genera
         path = Ramp(0.12 * FRAME, 0.88 * FRAME)
         lane = _still(_between(1.2 * radius + 3, across))
         x, y = (path, lane) if action == "right" else (lane, path)
-        return (Part(shot.actor, x, y, _still(radius), _still(angle)),)
+        return (PlacedThing(shot.actor, x, y, _still(radius), _still(angle)),)
     edge = 1.2 * (GROWN[1] if action == "grow" else radius) + (6 if action == "brighten" else 3)
     turn = np.deg2rad(min(360 * TURNS, MAX_TURN * FPS * (shot.end - shot.start)))
     return (
-        Part(
+        PlacedThing(
             shot.actor,
             _still(_between(edge, along)),
             _still(_between(edge, across)),
@@ -152,7 +152,7 @@ def _actors(shot: Shot, angles: Float64[np.ndarray, " n"], rng: np.random.Genera
 
 def _push(
     behind: Thing, ahead: Thing, heading: str, angles: Float64[np.ndarray, " n"], across: float
-) -> tuple[Part, ...]:
+) -> tuple[PlacedThing, ...]:
     """One thing comes up behind the other, then both move on together; they cross the whole frame."""
     radii = RADIUS[behind.size], RADIUS[ahead.size]
     turned = angles[:2] - np.arctan2(WAYS[heading][0], -WAYS[heading][1])  # as seen from the way they go
@@ -168,7 +168,7 @@ def _push(
         if heading in ("left", "up"):
             track = Ramp(FRAME - track.start, FRAME - track.end, track.wait)
         x, y = (track, lane) if heading in ("left", "right") else (lane, track)
-        parts.append(Part(thing, x, y, _still(radius), _still(angle)))
+        parts.append(PlacedThing(thing, x, y, _still(radius), _still(angle)))
     return tuple(parts)
 
 
@@ -183,8 +183,11 @@ def _profile(thing: Thing, angle: float) -> Float64[np.ndarray, " p"]:
 
 
 def _place(
-    things: tuple[Thing, ...], angles: Float64[np.ndarray, " n"], moving: tuple[Part, ...], rng: np.random.Generator
-) -> tuple[float, tuple[Part, ...]]:
+    things: tuple[Thing, ...],
+    angles: Float64[np.ndarray, " n"],
+    moving: tuple[PlacedThing, ...],
+    rng: np.random.Generator,
+) -> tuple[float, tuple[PlacedThing, ...]]:
     """Bystanders at random places apart from everything else, and the smallest gap that is left, in pixels."""
     taken = np.concatenate([np.empty((0, 3)), *(part.discs() for part in moving)])
     least, still = np.inf, []
@@ -195,13 +198,13 @@ def _place(
         room = gaps.min(axis=1, initial=ROOM)
         pick = int(room.argmax())  # the first that is good enough, or else the best
         least = min(least, float(room[pick]))
-        part = Part(thing, _still(places[pick, 0]), _still(places[pick, 1]), _still(radius), _still(angle))
+        part = PlacedThing(thing, _still(places[pick, 0]), _still(places[pick, 1]), _still(radius), _still(angle))
         still.append(part)
         taken = np.concatenate([taken, part.discs()[:1]])
     return least, tuple(still)
 
 
-def _post(still: tuple[Part, ...], moving: tuple[Part, ...], rng: np.random.Generator) -> int:
+def _post(still: tuple[PlacedThing, ...], moving: tuple[PlacedThing, ...], rng: np.random.Generator) -> int:
     """A column for the post where no thing stays hidden: things pass behind a post, but do not stay there."""
     columns = rng.integers(6, FRAME - 6, PLACES)
     free = np.full(PLACES, 12.0)

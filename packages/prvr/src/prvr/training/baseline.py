@@ -16,8 +16,9 @@ from prvr.models import Retriever, load_pretrained, path_alone
 from prvr.models.kernel_path import parts_of
 from prvr.models.pretrained import CONFIG, WEIGHTS
 from prvr.stages import FirstStage
-from prvr.training.closed_form import VERSION, fit_path
+from prvr.training.closed_form import VERSION
 from prvr.training.splits import cache_folder, open_splits, run_corpus
+from prvr.training.start import fitted_retriever
 
 logger = logging.getLogger(__name__)
 
@@ -86,9 +87,8 @@ def _fitted(config: Config, model: ModelConfig, device: torch.device | str) -> R
             logger.warning("%s Fitting it again now.", error)
             discard(folder, _FILES)
         logger.info("fitting the kernel regression beside it (once)")
-        model, path = fit_path(config, splits.train, device, selection=selection, level=logging.DEBUG)
-    retriever = Retriever(model)
-    retriever.get_submodule("path").load_state_dict(path)
+        retriever = fitted_retriever(config, splits, device, logging.DEBUG)
+    assert isinstance(retriever, Retriever)
     with temporary_folder(folder) as temporary:
         retriever.save_pretrained(temporary)
         write_hashes(temporary)

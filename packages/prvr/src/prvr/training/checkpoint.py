@@ -140,6 +140,21 @@ class Position:
     skipped_in_row: int
     stopped: bool = False
 
+    def problem(self, steps: int, epochs: int) -> str:
+        """What no run of so many epochs, each of so many steps, has saved; empty if it all may be."""
+        position, ended, best = self.position or TrainerState(), self.epoch, [s.epoch for s in self.best.values()]
+        if (
+            0 <= ended == len(self.history) <= epochs
+            and 0 <= position.skipped <= position.step <= steps
+            and 0 <= self.skipped_in_row <= ended * steps + position.step
+            and all(-1 <= epoch <= ended for epoch in best)
+        ):
+            return ""
+        return (
+            f"step {short(position.step)} of {steps} after {short(ended)} of {epochs} epochs, metrics of "
+            f"{len(self.history)}, {short(self.skipped_in_row)} steps skipped in a row, best epochs {short(best)}."
+        )
+
 
 @dataclass(frozen=True)
 class _Line:

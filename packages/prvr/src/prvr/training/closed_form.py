@@ -17,7 +17,7 @@ on y - x, and sums are not centred.
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import Any, TypeVar
@@ -408,6 +408,26 @@ def _folds(
         yield _Fold(train, total(train), test)
 
 
+def _better(
+    lists: Mapping[str, Sequence[Any]],
+    settings: Mapping[str, Any],
+    name: str,
+    inner: str,
+    score: Callable[..., float],
+) -> tuple[dict[str, Any], dict[Any, float]]:
+    """The settings with the best option of a list, each tried with the best of an inner list; and the tried scores."""
+    chosen = dict[Any, Any]()
+
+    def best_score(option: Any) -> float:
+        trial = {**settings, name: option}
+        values = lists[inner] if inner != name else (option,)
+        chosen[option], scores = climb(values, trial[inner], lambda other: score(*(trial | {inner: other}).values()))
+        return scores[chosen[option]]
+
+    best, scores = climb(lists[name], settings[name], best_score, _MARGIN if name == "windows" else 0.0)
+    return {**settings, name: best, inner: chosen[best]}, scores
+
+
 def choose(config: Config, captions: Captions, selection: Captions | None = None, level: int = logging.INFO) -> Choice:
     """Chooses windows, then the width, each with its penalty, then the temperature, by SumR on held-out videos.
 
@@ -447,20 +467,7 @@ def choose(config: Config, captions: Captions, selection: Captions | None = None
     for name, inner in (("windows", "penalties"), ("widths", "penalties"), ("temperatures", "temperatures")):
         if len(lists[name]) == len(lists[inner]) == 1:
             continue
-        inner_best = dict[Any, Any]()  # for each option of the list the best one of the inner list
-
-        def best_score(
-            option: Any, name: str = name, inner: str = inner, inner_best: dict[Any, Any] = inner_best
-        ) -> float:
-            trial = settings | {name: option}
-            values = lists[inner] if inner != name else (option,)
-            inner_best[option], scores = climb(
-                values, trial[inner], lambda other: score(*(trial | {inner: other}).values())
-            )
-            return scores[inner_best[option]]
-
-        best, scores = climb(lists[name], settings[name], best_score, _MARGIN if name == "windows" else 0.0)
-        settings.update({name: best, inner: inner_best[best]})
+        settings, scores = _better(lists, settings, name, inner, score)
         table = ", ".join(f"{option} {value:.1f}" for option, value in scores.items())
         logger.log(level, "fit: SumR on held-out videos by %s: %s", name, table)
     for name, values in lists.items():

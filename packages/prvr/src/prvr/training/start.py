@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from prvr.config import AnyModelConfig, Config
+from prvr.config import Config
 from prvr.errors import TrainingError
 from prvr.models import AnyRetriever, build_retriever, load_pretrained
 from prvr.models.pretrained import model_files, shipped_model
@@ -29,13 +29,21 @@ def fit_start(config: Config, run: Run, splits: Splits) -> None:
 
     def fit() -> None:
         with run.stop.at_once():  # nothing is trained yet
-            device = run.accelerator.device
-            model, path = fit_path(config, splits.train, device, selection=splits.choosing(config))
-        retriever = _new(config, model)
-        retriever.get_submodule("path").load_state_dict(path)
+            torch.manual_seed(derived_seed(config.train.seed, "weights"))
+            retriever = fitted_retriever(config, splits, run.accelerator.device)
         replace_folder(run.folder.best, retriever.save_pretrained)
 
     in_main(run.accelerator, fit)
+
+
+def fitted_retriever(
+    config: Config, splits: Splits, device: torch.device | str, level: int = logging.INFO
+) -> AnyRetriever:
+    """A new retriever with the kernel path that `fit_path` fits to the training split; `level` is that of its log."""
+    model, path = fit_path(config, splits.train, device, selection=splits.choosing(config), level=level)
+    retriever = build_retriever(model)
+    retriever.get_submodule("path").load_state_dict(path)
+    return retriever
 
 
 def start(config: Config, run: Run) -> AnyRetriever:
@@ -44,10 +52,10 @@ def start(config: Config, run: Run) -> AnyRetriever:
     A resumed run has saved what it started from: a backbone need not be there again.
     """
     has_parts = getattr(config.model, "clip", None) is not None or config.model.own_modules
+    torch.manual_seed(derived_seed(config.train.seed, "weights"))
     if fitted(config) or (_is_saved(run) and has_parts):
-        torch.manual_seed(derived_seed(config.train.seed, "weights"))
         return load_pretrained(run.folder.best)
-    return _new(config, config.model)
+    return build_retriever(config.model)
 
 
 def load_start(name: str, retriever: AnyRetriever, objective: Objective) -> None:
@@ -70,8 +78,3 @@ def load_start(name: str, retriever: AnyRetriever, objective: Objective) -> None
 
 def _is_saved(run: Run) -> bool:
     return run.folder.state.exists() and run.folder.best.is_dir()
-
-
-def _new(config: Config, model: AnyModelConfig) -> AnyRetriever:
-    torch.manual_seed(derived_seed(config.train.seed, "weights"))
-    return build_retriever(model)

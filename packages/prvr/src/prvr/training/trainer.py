@@ -145,19 +145,9 @@ class Trainer:
                 f"{source}: a checkpoint of other parts: {'; '.join(changes[:3])}{more}. Resume with the model, losses "
                 "and stages that the run began with."
             )
-        position, ended, last = plain.position or TrainerState(), plain.epoch, self.config.train.epochs
-        if not (
-            0 <= ended == len(plain.history) <= last
-            and 0 <= position.skipped <= position.step <= self.steps
-            and 0 <= plain.skipped_in_row <= ended * self.steps + position.step
-            and all(-1 <= score.epoch <= ended for score in plain.best.values())
-        ):
-            raise damaged(
-                source,
-                f"step {short(position.step)} of {self.steps} after {short(ended)} of {last} epochs, metrics of "
-                f"{len(plain.history)}, {short(plain.skipped_in_row)} steps skipped in a row, best epochs "
-                f"{short([score.epoch for score in plain.best.values()])}.",
-            )
+        if problem := plain.problem(self.steps, self.config.train.epochs):
+            raise damaged(source, problem)
+        ended = plain.epoch
         try:
             for name, network in networks.items():
                 load_weights(network, state["networks"][name], source)
@@ -171,7 +161,7 @@ class Trainer:
             raise damaged(source, f"{type(error).__name__}: {short(error, 200)}.") from error
         self.best, self.epoch, self.history = plain.best, ended, plain.history
         self.average.mean, self.skipped_in_row = state["average"], plain.skipped_in_row
-        self.stopped, self.state = plain.stopped, position
+        self.stopped, self.state = plain.stopped, plain.position or TrainerState()
         self._saved = self._where
         self._log("%s: resuming, %s", self.run.folder.path, self._saved.partition(";")[0])
 

@@ -14,38 +14,44 @@ from prvr.published.diffusionret.model_config import TokenCompat, TokenModelConf
 from prvr.published.diffusionret.released import load_released_reranker
 from prvr.published.diffusionret.stage import fingerprint
 from prvr.published.loading import fill, shape_of
+from prvr.published.tensor_names import name_table
 from prvr.types import Direction
 
 _DENOISERS: dict[Direction, str] = {"t2v": "diffusion_model.", "v2t": "diffusion_model_v."}
 _HEAD = 64
 """The width of each attention head in a CLIP, which the tensors do not contain."""
 _TEXT, _VISION, _FRAMES = "clip.transformer.resblocks", "clip.visual.transformer.resblocks", "transformerClip.resblocks"
-_NAMES = {
-    "backbone.logit_scale": "clip.logit_scale",
-    "backbone.text_model.embeddings.token_embedding": "clip.token_embedding",
-    "backbone.text_model.embeddings.position_embedding.weight": "clip.positional_embedding",
-    "backbone.text_model.encoder.layers": _TEXT,
-    "backbone.text_model.final_layer_norm": "clip.ln_final",
-    "backbone.text_projection.weight": "clip.text_projection",
-    "backbone.vision_model.embeddings.class_embedding": "clip.visual.class_embedding",
-    "backbone.vision_model.embeddings.patch_embedding": "clip.visual.conv1",
-    "backbone.vision_model.embeddings.position_embedding.weight": "clip.visual.positional_embedding",
-    "backbone.vision_model.pre_layrnorm": "clip.visual.ln_pre",
-    "backbone.vision_model.encoder.layers": _VISION,
-    "backbone.vision_model.post_layernorm": "clip.visual.ln_post",
-    "backbone.visual_projection.weight": "clip.visual.proj",
-    "temporal.positions": "frame_position_embeddings.weight",
-    "temporal.layers": _FRAMES,
-    "weigh_words.net": "text_weight_fc",
-    "weigh_frames.net": "video_weight_fc",
-    # inside a layer: of transformers, and of torch
-    "self_attn": "attn",
-    **{"layer_norm1": "ln_1", "norm1": "ln_1"},
-    **{"layer_norm2": "ln_2", "norm2": "ln_2"},
-    **{"mlp.fc1": "mlp.c_fc", "linear1": "mlp.c_fc"},
-    **{"mlp.fc2": "mlp.c_proj", "linear2": "mlp.c_proj"},
-}
-"""Parts of the names of our tensors, and theirs."""
+_NAMES = name_table(
+    """
+    backbone.logit_scale                                       clip.logit_scale
+    backbone.text_model.embeddings.token_embedding             clip.token_embedding
+    backbone.text_model.embeddings.position_embedding.weight   clip.positional_embedding
+    backbone.text_model.encoder.layers                         clip.transformer.resblocks
+    backbone.text_model.final_layer_norm                       clip.ln_final
+    backbone.text_projection.weight                            clip.text_projection
+    backbone.vision_model.embeddings.class_embedding           clip.visual.class_embedding
+    backbone.vision_model.embeddings.patch_embedding           clip.visual.conv1
+    backbone.vision_model.embeddings.position_embedding.weight clip.visual.positional_embedding
+    backbone.vision_model.pre_layrnorm                         clip.visual.ln_pre
+    backbone.vision_model.encoder.layers                       clip.visual.transformer.resblocks
+    backbone.vision_model.post_layernorm                       clip.visual.ln_post
+    backbone.visual_projection.weight                          clip.visual.proj
+    temporal.positions                                         frame_position_embeddings.weight
+    temporal.layers                                            transformerClip.resblocks
+    weigh_words.net                                            text_weight_fc
+    weigh_frames.net                                           video_weight_fc
+    self_attn                                                  attn
+    layer_norm1                                                ln_1
+    norm1                                                      ln_1
+    layer_norm2                                                ln_2
+    norm2                                                      ln_2
+    mlp.fc1                                                    mlp.c_fc
+    linear1                                                    mlp.c_fc
+    mlp.fc2                                                    mlp.c_proj
+    linear2                                                    mlp.c_proj
+    """
+)
+"""Parts of the names of our tensors, and theirs; the last ones inside a layer, of transformers and of torch."""
 _PART = re.compile(rf"(?<![^.])(?:{'|'.join(map(re.escape, _NAMES))})(?![^.])")
 
 
@@ -140,7 +146,7 @@ def _fill(retriever: ClipRetriever, state: Mapping[str, Tensor]) -> None:
     Raises:
         CheckpointError: a tensor is missing, unknown or of another shape.
     """
-    slots = {_PART.sub(lambda part: _NAMES[part[0]], name): own for name, own in retriever.named_parameters()}
+    slots = {_PART.sub(lambda part: str(_NAMES[part[0]]), name): own for name, own in retriever.named_parameters()}
     slots |= {name: slots[name].T for name in ("clip.text_projection", "clip.visual.proj")}
     theirs: dict[str, Tensor] = {}
     for name, tensor in state.items():
