@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from prvr.errors import InputError
-from prvr.types import VideoEmbedding, expect_mask
+from prvr.types import Scorer, TextEmbedding, Texts, VideoEmbedding, expect_mask
 
 #: Cosines of words with frames held at a time: 64 MB of float32.
 _BLOCK = 2**24
@@ -237,6 +237,53 @@ def clip_scores(text: Float[Tensor, "q d"], clips: Float[Tensor, "v c d"]) -> Fl
     return torch.einsum("qd,vcd->qvc", F.normalize(text, dim=-1), F.normalize(clips, dim=-1))
 
 
+def row_scores(
+    scorer: Scorer, text: Texts, video: VideoEmbedding
+) -> tuple[Float[Tensor, "q t"], Float[Tensor, "t 2"] | None] | None:
+    """The score of each row of a video in order of time, as `scorer` gives it to a video of this row alone.
+
+    Rows are frames, with the clip at the time of each; or clips, where they say which part of the video they are, or
+    where frames are pooled to one. Beside blocks the rows of a kernel path are scored, by their cosines.
+
+    Args:
+        scorer: what ranks videos.
+        text: the queries.
+        video: one video; frames that `frame_mask` leaves out are no rows.
+
+    Returns:
+        The scores, and where each row begins and ends as shares of the video, or None for equal parts; None in place of
+        both for a video of one row, which says nothing of when.
+
+    Examples:
+        >>> from prvr.models import Retriever
+        >>> from prvr.config import ModelConfig
+        >>> retriever = Retriever(ModelConfig(video_dim=16, query_dim=12, hidden=2, heads=2))
+        >>> video = VideoEmbedding(torch.tensor([[[3.0, 0.0], [0.0, 2.0]]]))
+        >>> row_scores(retriever, torch.tensor([[1.0, 0.0]]), video)
+        (tensor([[1., 0.]]), None)
+    """
+    clips, frames, spans = video.clips, video.frames, video.clip_spans
+    if video.path is not None and isinstance(text, TextEmbedding) and text.path is not None:
+        path = video.path  # whose rows an index holds; what the blocks re-rank keeps its moments
+        assert path.frames is not None
+        rows = path.frames if path.frame_mask is None else path.frames[path.frame_mask][None]
+        return clip_scores(text.path, rows)[:, 0], None
+    if clips is not None and (spans is not None or frames is None or frames.shape[1] == 1):
+        if clips.shape[1] == 1 and spans is None:
+            return None
+        steps = VideoEmbedding(clips[0, :, None], unit=video.unit)
+    elif frames is not None and frames.shape[1] > 1:
+        rows = frames[0] if video.frame_mask is None else frames[video.frame_mask]
+        every = torch.ones(len(rows), 1, dtype=torch.bool, device=rows.device)
+        beside = None if clips is None else at_steps(clips[0], len(rows))[:, None]
+        steps = VideoEmbedding(beside, rows[:, None], every, unit=video.unit)
+    else:
+        return None
+    if video.registers is not None:
+        steps = replace(steps, registers=video.registers.expand(len(steps), -1, -1))
+    return scorer.score(text, steps).total, None if spans is None or clips is None else spans[0]
+
+
 def at_steps(clips: Float[Tensor, "c *d"], steps: int) -> Float[Tensor, "t *d"]:
     """The clip in the middle of each of t equal steps of time; clips share the time evenly too.
 
@@ -365,6 +412,52 @@ def ranked_spans(scores: Float[Tensor, "n c"], spans: Float[Tensor, "c 2"], over
         clips = torch.cat([clips, clip], 1)
         score = torch.cat([score, highest], 1)
     return MomentLists(first[clips], last[clips], score, score > -torch.inf, 1.0)
+
+
+def own_moments(times: Float[Tensor, "q m 2"], scores: Float[Tensor, "q m"], source: str) -> MomentLists:
+    """Moments that a part of a model gives, the best first.
+
+    Args:
+        times: where each begins and ends, as shares of the video.
+        scores: higher is better; -inf is no moment.
+        source: the part and the video, for messages.
+
+    Returns:
+        times as shares of the video.
+
+    Raises:
+        InputError: other shapes; a time is NaN or outside the video, or ends before it begins; a score is no number, or
+            all of a query are -inf.
+
+    Examples:
+        >>> found = own_moments(torch.tensor([[[0.0, 0.5], [0.25, 1.0]]]), torch.tensor([[1.0, 2.0]]), "head, video v")
+        >>> found.start.tolist(), found.stop.tolist()
+        ([[0.25, 0.0]], [[1.0, 0.5]])
+    """
+    if times.shape != (*scores.shape, 2) or scores.ndim != 2 or not scores.shape[1]:
+        shapes = f"times {tuple(times.shape)}, scores {tuple(scores.shape)}"
+        raise InputError(f"moments of {source}: {shapes}, expected (queries, moments, 2) and (queries, moments)")
+    times, scores = times.double().cpu(), scores.double().cpu()
+    start, stop = times.unbind(2)
+    checks = {
+        "is NaN": times.isnan().any(2),
+        "is reversed": start > stop,
+        "lies outside the video": (start < 0) | (stop > 1),
+        "has a score that is no number": scores.isnan() | (scores == torch.inf),
+    }
+    for problem, wrong in checks.items():
+        if bool(wrong.any()):
+            query, moment = wrong.nonzero()[0].tolist()
+            first, last = times[query, moment].tolist()
+            raise InputError(
+                f"moments of {source}: moment {moment} of query {query}, {first:g} to {last:g}, {problem}; expected "
+                "0 <= start <= end <= 1, shares of the video, and a score"
+            )
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    start, stop, scores = (part.gather(1, order) for part in (start, stop, scores))
+    if bool((scores[:, 0] == -torch.inf).any()):
+        raise InputError(f"moments of {source}: a query has none, its scores are all -inf; expected one at least")
+    return MomentLists(start, stop, scores, scores > -torch.inf, 1.0)
 
 
 def overlaps(

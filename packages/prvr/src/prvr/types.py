@@ -584,6 +584,22 @@ class Scorer(Protocol):
 
 
 @runtime_checkable
+class GivesMoments(Protocol):
+    """A retriever or a stage that may give moments of its own, in place of those of its rows."""
+
+    def moments(
+        self, text: Any, video: VideoEmbedding, /
+    ) -> tuple[Float[Tensor, "q m 2"], Float[Tensor, "q m"]] | None:
+        """Moments of one video for every query: starts and ends as shares of the video, and scores; None: it has none.
+
+        Args:
+            text: the queries, as `encode_text` returned them.
+            video: the video alone; `frame_mask` says which frames are.
+        """
+        ...
+
+
+@runtime_checkable
 class Encoder(Scorer, Protocol):
     """A module that encodes texts and videos and scores every text with every video."""
 

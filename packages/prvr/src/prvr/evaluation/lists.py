@@ -19,10 +19,10 @@ from prvr.evaluation.encode import evaluation_mode
 from prvr.evaluation.metrics import RECALLS, Ties, recall_at_k
 from prvr.evaluation.report import ListMetrics, MomentMetrics
 from prvr.evaluation.significance import Interval, bootstrap_intervals
-from prvr.scoring import MomentLists, at_steps, clip_scores, overlaps, ranked_moments, ranked_spans
+from prvr.scoring import MomentLists, overlaps, own_moments, ranked_moments, ranked_spans, row_scores
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix, best_columns
 from prvr.stages.pipelines import Pipeline, rescored
-from prvr.types import Direction, FirstStage, TextEmbedding, Texts, VideoEmbedding, query_vectors
+from prvr.types import Direction, GivesMoments, Texts, VideoEmbedding, pad_to
 
 IOUS = (0.3, 0.5, 0.7)
 """The overlaps with the true moment at which a moment is right."""
@@ -226,7 +226,7 @@ class RankedLists:
         return ListMetrics(precision, gain, float(np.mean([len(videos) for videos in self.split.relevant])))
 
     def moment_metrics(
-        self, retriever: FirstStage, encoded: EncodedSplit, *, bootstrap: int = 0, seed: int = 0
+        self, pipeline: Pipeline, encoded: EncodedSplit, *, bootstrap: int = 0, seed: int = 0
     ) -> tuple[MomentMetrics, ...]:
         """Moment retrieval in the corpus and in the query's own video; empty if no moment is known.
 
@@ -235,7 +235,7 @@ class RankedLists:
         out, since the true times in it are unknown.
 
         Args:
-            retriever: the first stage, which scores the steps of a video.
+            pipeline: ranks videos and gives moments, see `video_moments`.
             encoded: the result of `encode_split` for this split.
             bootstrap: number of resamples of videos for the intervals; 0 for none.
             seed: of the bootstrap.
@@ -256,7 +256,7 @@ class RankedLists:
         queries = timed.nonzero()[:, 0]
         for video, some in _by_video(owner[queries]):
             rows = queries[some]
-            moments = self._moments(retriever, encoded, video, rows)
+            moments = self._moments(pipeline, encoded, video, rows)
             if moments is None:
                 return ()
             wrong = self._overlaps(moments, video, rows) < ious
@@ -268,7 +268,7 @@ class RankedLists:
         queries, places = (timed[:, None] & ~right).nonzero().T
         for video, some in _by_video(columns[queries, places]):
             rows = queries[some]
-            moments = self._moments(retriever, encoded, video, rows)
+            moments = self._moments(pipeline, encoded, video, rows)
             assert moments is not None
             score, top = scores[rows, places[some], None] + moments.score, best[0][:, rows, None]
             above[0][:, rows] += (score > top).sum(2)
@@ -286,11 +286,10 @@ class RankedLists:
         return tuple(metrics)
 
     def _moments(
-        self, retriever: FirstStage, encoded: EncodedSplit, video: int, rows: Int[Tensor, " n"]
+        self, pipeline: Pipeline, encoded: EncodedSplit, video: int, rows: Int[Tensor, " n"]
     ) -> MomentLists | None:
         """Moments of a video for some queries, scored relative to the best one; -inf is no moment."""
-        text = encoded.text[rows.to(encoded.text.device)]
-        moments = video_moments(retriever, encoded, self.split, text, video)
+        moments = video_moments(pipeline, encoded, self.split, rows, video)
         if moments is None:
             return None
         return replace(moments, score=(moments.score - moments.score[:, :1]).masked_fill(~moments.valid, -torch.inf))
@@ -311,40 +310,53 @@ def _by_video(videos: Int[Tensor, " n"]) -> Iterator[tuple[int, Int[Tensor, " _"
 
 
 def video_moments(
-    retriever: FirstStage, encoded: EncodedSplit, split: PackedSplit, text: Texts, video: int
+    pipeline: Pipeline, encoded: EncodedSplit, split: PackedSplit, queries: Int[Tensor, " n"], video: int
 ) -> MomentLists | None:
     """The moments of a video for some queries, the best first, on the host; the best one is that of search.
 
-    By the score of frames and clips at the time of each frame, of clips alone, or of the parts of the video that clips
-    are, where clips say so; of a kernel path alone beside blocks. None if the retriever keeps neither clips nor frames.
+    Those of the last stage that gives moments, else those of the first stage (`moments`), else those of its rows, by
+    the score that ranks videos (`prvr.scoring.row_scores`). None if there are no rows.
 
     Args:
-        retriever: the first stage.
+        pipeline: ranks videos.
         encoded: the result of `encode_split` for this split.
         split: the packed split.
-        text: the embeddings of the queries.
+        queries: the numbers of the queries.
         video: the number of the video.
+
+    Raises:
+        InputError: moments that a part gives are NaN, reversed or outside the video.
     """
-    index = next(i for i, part in enumerate(encoded.slices) if part.stop > video)
-    part, row = encoded.videos[index], video - encoded.slices[index].start
-    if part.path is not None and isinstance(text, TextEmbedding) and text.path is not None:
-        part, text = part.path, text.path  # whose rows an index holds, and what is re-ranked keeps its moments
-    clips = None if part.clips is None else part.clips[row]
-    if clips is not None and part.clip_spans is not None:
-        line = clip_scores(query_vectors(text), clips[None])[:, 0]
-        return ranked_spans(line.double().cpu(), part.clip_spans[row].double().cpu())
-    frames = None
-    if part.frames is not None and part.frames.shape[1] > 1:  # finer than clips, unless pooled to one
-        count = int(split.frame_counts[video])
-        frames = part.frames[row, :count]  # padding is no time
-        if part.frame_mask is not None:  # rows of a kernel path are fewer than frames
-            frames = frames[part.frame_mask[row, :count]]
-    if clips is not None and frames is not None:  # each step of time is scored as a video of its own
-        every = torch.ones(len(frames), 1, dtype=torch.bool, device=frames.device)
-        steps = VideoEmbedding(at_steps(clips, len(frames))[:, None], frames[:, None], every, unit=part.unit)
-        line = retriever.score(text, steps).total
-    elif (tokens := clips if frames is None else frames) is not None:
-        line = clip_scores(query_vectors(text), tokens[None])[:, 0]
-    else:
+    first, inputs = pipeline.first, encoded.stages or (None,) * len(pipeline.stages)
+    for part, own in (*reversed([*zip(pipeline.stages, inputs, strict=False)]), (first, None)):
+        if not isinstance(part, GivesMoments):
+            continue
+        found = part.moments(*_compared(encoded if own is None else own, split, queries, video))
+        if found is not None:
+            return own_moments(*found, f"{type(part).__name__}, video {split.video_ids[video]!r}")
+    rows = row_scores(first, *_compared(encoded, split, queries, video))
+    if rows is None:
         return None
-    return ranked_moments(line.double().cpu())
+    line, spans = rows
+    return (
+        ranked_moments(line.double().cpu())
+        if spans is None
+        else ranked_spans(line.double().cpu(), spans.double().cpu())
+    )
+
+
+def _compared(
+    encoded: EncodedSplit, split: PackedSplit, queries: Int[Tensor, " n"], video: int
+) -> tuple[Texts, VideoEmbedding]:
+    """Some queries and one video, as long as the longest, so that it may be told from one whose frames are pooled."""
+    index = next(i for i, part in enumerate(encoded.slices) if part.stop > video)
+    number = video - encoded.slices[index].start
+    one = encoded.videos[index][slice(number, number + 1)]
+    if one.frames is not None:
+        mask = one.frame_mask
+        if mask is None:  # padding is no time
+            places = torch.arange(one.frames.shape[1], device=one.frames.device)
+            mask = places[None] < max(1, int(split.frame_counts[video]))
+        longest = max(part.frames.shape[1] for part in encoded.videos if part.frames is not None)
+        one = replace(one, frames=pad_to(one.frames, longest), frame_mask=pad_to(mask, longest))
+    return encoded.text[queries.to(encoded.text.device)], one

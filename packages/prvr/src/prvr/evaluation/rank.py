@@ -103,7 +103,7 @@ def evaluate(
         lists = RankedLists(split, config.ties, config.lists)
         count = _count_stages if pipeline.stages else _count_first
         counts = count(pipeline, split, encoded, config, lists)
-        moments = lists.moment_metrics(pipeline.first, encoded, bootstrap=config.bootstrap, seed=config.seed)
+        moments = lists.moment_metrics(pipeline, encoded, bootstrap=config.bootstrap, seed=config.seed)
         owner = torch.from_numpy(split.query_to_video)
         siblings = text_to_text_ranks(
             query_vectors(encoded.text), owner.to(where), config.ties, config.query_batch

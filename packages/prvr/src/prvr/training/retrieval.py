@@ -133,7 +133,7 @@ def train(
             saved = starts and run.folder.state.exists() and run.folder.best.is_dir()
             retriever = load_pretrained(run.folder.best) if saved else start(config, run, splits)
         if objective is None:
-            objective = Objective(config.loss, config.model, retriever.registers)
+            objective = Objective(config.loss, config.model, retriever.registers, retriever.kept)
             if config.train.start_from is not None and run.state is None:
                 load_start(config.train.start_from, retriever, objective)
         task = RetrievalTask(config, run.accelerator, retriever, objective, batches, splits.selection)
@@ -172,7 +172,7 @@ def load_start(name: str, retriever: AnyRetriever, objective: Objective) -> None
         TrainingError: it has other tensors.
     """
     folder, _ = model_files(shipped_model(name) or Path(name).expanduser())
-    load_best(folder, retriever)
+    load_best(folder, retriever, kept=True)
     losses = "objective.safetensors"
     if not objective.state_dict() or not (folder / losses).is_file():
         return
