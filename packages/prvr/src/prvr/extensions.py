@@ -29,7 +29,7 @@ def extensions(what: str, others: bool = True) -> Iterator[Any]:
         what: "commands", a module that registers commands when it is imported, and "converters", one that adds commands
             to `prvr convert`; "imported", a function to call after the modules of `--import`; the name of a registry,
             such as "encoder", a module that registers parts; or what one command takes from elsewhere: "features",
-            "frames", "write_videos", see `prvr_search.EXTENSIONS`.
+            "frames", "write_videos", see `prvr_search.EXTENSIONS`, and "attention", see `prvr.plot.EXTENSIONS`.
         others: False leaves out other distributions, and reads no metadata.
     """
     for name in (*LEAVES, SIBLING):

@@ -105,7 +105,7 @@ def _max_cosine(
         if mask is not None:
             invalid = ~mask[part].flatten()
             bias = torch.zeros_like(invalid, dtype=text.dtype).masked_fill(invalid, -torch.inf)
-        cosine = _cosines(text, rows.flatten(0, 1), unit, 0, bias)
+        cosine = _cosines(text, rows.flatten(0, 1), unit, bias)
         parts.append(cosine.unflatten(1, rows.shape[:2]).amax(-1))
     return torch.cat(parts, 1)
 
@@ -123,20 +123,16 @@ def _rows_at_a_time(text: Tensor, rows: Tensor, unit: bool) -> int:
     return max(1, _BLOCK // max(1, 2 * len(text), rows.shape[-1] * copied))
 
 
-def _cosines(text: Tensor, rows: Tensor, unit: bool, dim: int, bias: Tensor | None = None) -> Tensor:
-    """Cosines of unit queries, which lie along `dim` of the result, with rows, in float32 at least."""
-    half = _in_half(text, rows, unit)
-    if half:
+def _cosines(text: Tensor, rows: Tensor, unit: bool, bias: Tensor | None) -> Tensor:
+    """Cosines of unit queries with rows, in float32 at least."""
+    if _in_half(text, rows, unit):
         # Two numbers of 11 bits and their signs hold the 24 of a float32; what is read once is multiplied with both.
         high = text.half()
         text = torch.cat([high, ((text - high) * 2.0**11).half()])
-    else:
-        rows = at_least_float32(rows) if unit else unit_rows(rows)
-    operands = (rows, text.mT) if dim else (text, rows.mT)
-    if half:
-        cosine = torch.add(*torch.mm(*operands, out_dtype=torch.float32).chunk(2, dim), alpha=2.0**-11)
+        cosine = torch.add(*torch.mm(text, rows.mT, out_dtype=torch.float32).chunk(2), alpha=2.0**-11)
         return cosine if bias is None else cosine.add_(bias)
-    return torch.mm(*operands) if bias is None else torch.addmm(bias, *operands)
+    rows = at_least_float32(rows) if unit else unit_rows(rows)
+    return torch.mm(text, rows.mT) if bias is None else torch.addmm(bias, text, rows.mT)
 
 
 def key_clip_scores(
@@ -188,48 +184,6 @@ def key_clip_scores(
         by_key = frame_dot.gather(-1, key[..., None]).squeeze(-1)
         scale = lengths[2][torch.arange(len(frames), device=key.device), key]
         return best / lengths[0][:, None], clip_dot.amax(-1), by_key / scale / lengths[0][:, None], by_key, key
-
-
-def packed_max_scores(
-    text: Float[Tensor, "q d"], rows: Float[Tensor, "n d"], offsets: Int[Tensor, " _"], *, unit: bool = False
-) -> Float[Tensor, "q v"]:
-    r"""$\max_j \cos(q, v_j)$ as in `max_scores`, for videos whose rows are stored one after another without padding.
-
-    Args:
-        text: `(q, d)` query embeddings.
-        rows: `(n, d)` clip or frame embeddings.
-        offsets: `(v + 1)`, ascending from 0 to n: video i has `rows[offsets[i]:offsets[i + 1]]`, at least one row.
-        unit: the rows are of unit length, but for rounding.
-
-    Returns:
-        `(q, v)`.
-
-    Examples:
-        >>> rows = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
-        >>> packed_max_scores(torch.tensor([[1.0, 0.0]]), rows, torch.tensor([0, 2, 3])).tolist()
-        [[1.0, 0.0]]
-    """
-    with full_precision(text.device):
-        text = unit_rows(text)
-        parts = rows.split(_rows_at_a_time(text, rows, unit))
-        return packed_max(torch.cat([_cosines(text, part, unit, 1) for part in parts]), offsets)
-
-
-def packed_max(scores: Float[Tensor, "n q"], offsets: Int[Tensor, " _"]) -> Float[Tensor, "q v"]:
-    """The highest score of each video, where those of its rows lie one after another.
-
-    Args:
-        scores: `(n, q)` of every row with every query.
-        offsets: `(v + 1)`, see `packed_max_scores`.
-
-    Examples:
-        >>> packed_max(torch.tensor([[0.5], [0.75], [-1.0]]), torch.tensor([0, 2, 3])).tolist()
-        [[0.75, -1.0]]
-    """
-    lengths = offsets.diff()
-    if len(lengths) and bool((lengths == lengths[0]).all()):
-        return scores.view(len(lengths), int(lengths[0]), -1).amax(1).mT
-    return torch.segment_reduce(scores, "max", lengths=lengths).mT
 
 
 def clip_scores(text: Float[Tensor, "q d"], clips: Float[Tensor, "v c d"]) -> Float[Tensor, "q v c"]:
@@ -438,9 +392,10 @@ def own_moments(times: Float[Tensor, "q m 2"], scores: Float[Tensor, "q m"], sou
         shapes = f"times {tuple(times.shape)}, scores {tuple(scores.shape)}"
         raise InputError(f"moments of {source}: {shapes}, expected (queries, moments, 2) and (queries, moments)")
     times, scores = times.double().cpu(), scores.double().cpu()
-    start, stop = times.unbind(2)
+    is_moment = scores != -torch.inf
+    start, stop = times.masked_fill(~is_moment[..., None], 0).unbind(2)
     checks = {
-        "is NaN": times.isnan().any(2),
+        "is NaN": start.isnan() | stop.isnan(),
         "is reversed": start > stop,
         "lies outside the video": (start < 0) | (stop > 1),
         "has a score that is no number": scores.isnan() | (scores == torch.inf),

@@ -583,14 +583,17 @@ class Scorer(Protocol):
         ...
 
 
+GivenMoments = tuple[Float[Tensor, "q m 2"], Float[Tensor, "q m"]] | None
+"""Moments of one video for q queries: starts and ends as shares of the video, and scores, higher is better, -inf for no
+moment; None: whoever was asked has none to give."""
+
+
 @runtime_checkable
 class GivesMoments(Protocol):
     """A retriever or a stage that may give moments of its own, in place of those of its rows."""
 
-    def moments(
-        self, text: Any, video: VideoEmbedding, /
-    ) -> tuple[Float[Tensor, "q m 2"], Float[Tensor, "q m"]] | None:
-        """Moments of one video for every query: starts and ends as shares of the video, and scores; None: it has none.
+    def moments(self, text: Any, video: VideoEmbedding, /) -> GivenMoments:
+        """Moments of one video for every query.
 
         Args:
             text: the queries, as `encode_text` returned them.

@@ -25,6 +25,7 @@ from prvr_search.ranking.scores import (
     fuse,
     nearly_best,
     num_candidates,
+    rescored_timelines,
     usual_score,
     video_scores,
     window_timelines,
@@ -324,6 +325,13 @@ def _hits(
         ranked = {video: max(window.score for window in windows[video]) for video in videos}
         return dict(sorted(ranked.items(), key=lambda item: (-item[1], item[0])))
 
+    def timed(video: int) -> Sequence[WindowTimeline]:
+        """The windows by the score that orders videos."""
+        model = snapshot.model
+        if query.sentence is None or not isinstance(model, Rescores):
+            return windows[video]
+        return rescored_timelines(model, snapshot.vectors(video), query.sentence, windows[video])
+
     depth = num_candidates(k) if lines else k
     while True:
         ranked = _ranked(snapshot, query, exact, partial(nearly_best, videos, scores), depth, windows)
@@ -332,7 +340,7 @@ def _hits(
         order = fuse([*ranked], [*lines]) if lines else [*ranked]
         hits = fold(
             [
-                hit_of(snapshot, video, each[video], windows[video], moments, lines.get(video, ()), usual)
+                hit_of(snapshot, video, each[video], timed(video), moments, lines.get(video, ()), usual)
                 for video in order
             ]
         )

@@ -1,5 +1,6 @@
 """Ranked lists: the videos of each query after all stages, mAP and nDCG of them, and the moments in them."""
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.encode import evaluation_mode
 from prvr.evaluation.metrics import RECALLS, Ties, recall_at_k
-from prvr.evaluation.report import ListMetrics, MomentMetrics
+from prvr.evaluation.report import ListMetrics, MomentBaselines, MomentMetrics
 from prvr.evaluation.significance import Interval, bootstrap_intervals
 from prvr.scoring import MomentLists, overlaps, own_moments, ranked_moments, ranked_spans, row_scores
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix, best_columns
@@ -29,6 +30,15 @@ IOUS = (0.3, 0.5, 0.7)
 _TASKS: tuple[Literal["vcmr", "svmr"], ...] = ("vcmr", "svmr")
 _LEVEL: dict[Ties, float] = {"worst": 1.0, "mean": 0.5, "best": 0.0}
 """The share of items at the same score that counts as above."""
+_PART = 0.7
+"""Moments below this share of their video are judged by themselves: the whole video is no answer to them."""
+_EDGES = torch.arange(33.0, dtype=torch.float64) / 32
+_CONSTANT = {
+    "whole": _EDGES[None, [0, 32]],
+    "middle": torch.tensor([[1.0, 2.0]], dtype=torch.float64) / 3,
+    "random": torch.combinations(_EDGES),
+}
+"""`(m, 2)` moments that read no query, as shares of the video."""
 DEPTH = 100
 """The number of videos of each query whose moments are ranked."""
 
@@ -227,8 +237,10 @@ class RankedLists:
 
     def moment_metrics(
         self, pipeline: Pipeline, encoded: EncodedSplit, *, bootstrap: int = 0, seed: int = 0
-    ) -> tuple[MomentMetrics, ...]:
-        """Moment retrieval in the corpus and in the query's own video; empty if no moment is known.
+    ) -> tuple[tuple[MomentMetrics, ...], tuple[MomentBaselines, ...]]:
+        """Moment retrieval in the corpus and in the query's own video, and beside answers that read no query.
+
+        Both are empty if no moment is known, the first one also if the system has no moments.
 
         A moment of a video scores as its video does, less by as much as its highest step is below that of the best
         moment there: so the best moments stand in the order of their videos. Moments of another right video are left
@@ -241,13 +253,16 @@ class RankedLists:
             seed: of the bootstrap.
         """
         if not (self.needed and self.timed.any()):
-            return ()
+            return (), ()
         columns = torch.cat(self.columns)
         scores = torch.cat(self.scores)
         right = torch.cat(self.right)
         timed = torch.from_numpy(self.timed)
         owner = torch.from_numpy(self.split.query_to_video)
         own_score = scores.masked_fill(columns != owner[:, None], -torch.inf).amax(1)  # -inf: beyond the videos listed
+        is_first = (torch.ge if self.ties == "best" else torch.gt)(
+            own_score, scores.masked_fill(right, -torch.inf).amax(1)
+        )
         # By task, IoU and query: the score of the best right moment, the wrong ones above it, and those level with it.
         best = torch.full((len(_TASKS), len(IOUS), len(owner)), -torch.inf, dtype=torch.float64)
         above, level = torch.zeros_like(best), torch.zeros_like(best)
@@ -258,8 +273,9 @@ class RankedLists:
             rows = queries[some]
             moments = self._moments(pipeline, encoded, video, rows)
             if moments is None:
-                return ()
-            wrong = self._overlaps(moments, video, rows) < ious
+                return (), self._baselines(is_first, None)
+            unit = float(self.split.durations[video]) / moments.length
+            wrong = self._overlaps(moments.start * unit, moments.stop * unit, rows) < ious
             score = torch.stack([own_score[rows, None] + moments.score, moments.score])[:, None]
             best[:, :, rows] = top = score.masked_fill(wrong, -torch.inf).amax(3)
             above[:, :, rows] = (wrong & (score > top[..., None])).sum(3).double()
@@ -275,6 +291,7 @@ class RankedLists:
             level[0][:, rows] += (score == top).sum(2)
 
         ranks = (1 + above + _LEVEL[self.ties] * level).masked_fill(best == -torch.inf, torch.inf)[:, :, timed]
+        baselines = self._baselines(is_first, ranks)
         owners, metrics = owner[timed].numpy(), list[MomentMetrics]()
         for i, j in np.ndindex(len(_TASKS), len(IOUS)):
             places, intervals = ranks[i, j], dict[str, Interval]()
@@ -283,7 +300,31 @@ class RankedLists:
                 del intervals["sumr"]
             recalls = (recall_at_k(places, k) for k in RECALLS)
             metrics.append(MomentMetrics(_TASKS[i], IOUS[j], *recalls, queries=len(places), intervals=intervals))
-        return tuple(metrics)
+        return tuple(metrics), baselines
+
+    def _baselines(
+        self, is_first: Bool[Tensor, " q"], ranks: Float[Tensor, "2 i n"] | None
+    ) -> tuple[MomentBaselines, ...]:
+        """The shares of queries that the first moment answers; `is_first`: no wrong video stands above the own one."""
+        queries = torch.from_numpy(self.timed).nonzero()[:, 0]
+        lengths = torch.from_numpy(self.split.durations[self.split.query_to_video]).double()[queries, None]
+        bounds, hits = torch.tensor(IOUS, dtype=torch.float64)[:, None, None], dict[str, Tensor]()
+        for name, spans in _CONSTANT.items():
+            found = list[Tensor]()
+            for rows, length in zip(queries.split(1024), lengths.split(1024), strict=True):
+                start, stop = spans.T[:, None] * length
+                found.append((self._overlaps(start, stop, rows) >= bounds).double().mean(2))
+            hits[name] = torch.cat(found, 1)
+        start, end, _ = (torch.from_numpy(part)[queries] for part in self.split.moments)
+        share, baselines = (end - start) / lengths[:, 0], list[MomentBaselines]()
+        for below, (i, task), (j, iou) in itertools.product((1.0, _PART), enumerate(_TASKS), enumerate(IOUS)):
+            some = share < below if below < 1 else torch.ones_like(share, dtype=torch.bool)
+            if bool(some.any()):
+                ranked = is_first[queries] | (task == "svmr")
+                rates = {name: float(100 * (hit[j] * ranked)[some].mean()) for name, hit in hits.items()}
+                model = None if ranks is None else float(100 * (ranks[i, j, some] <= 1).double().mean())
+                baselines.append(MomentBaselines(task, iou, below, int(some.sum()), model, **rates))
+        return tuple(baselines)
 
     def _moments(
         self, pipeline: Pipeline, encoded: EncodedSplit, video: int, rows: Int[Tensor, " n"]
@@ -294,12 +335,12 @@ class RankedLists:
             return None
         return replace(moments, score=(moments.score - moments.score[:, :1]).masked_fill(~moments.valid, -torch.inf))
 
-    def _overlaps(self, moments: MomentLists, video: int, rows: Int[Tensor, " n"]) -> Float[Tensor, "n m"]:
-        """Intersection over union of moments with the true one of each query; of several the largest."""
-        unit = float(self.split.durations[video]) / moments.length
+    def _overlaps(
+        self, start: Float[Tensor, "n m"], stop: Float[Tensor, "n m"], rows: Int[Tensor, " n"]
+    ) -> Float[Tensor, "n m"]:
+        """Intersection over union of moments, in seconds, with the true one of each query; of several the largest."""
         windows = torch.from_numpy(self.split.windows)[:, rows, :, None]
-        spans = moments.start * unit, moments.stop * unit
-        return torch.stack([overlaps(*spans, *times.unbind(1)) for times in windows]).amax(0)
+        return torch.stack([overlaps(start, stop, *times.unbind(1)) for times in windows]).amax(0)
 
 
 def _by_video(videos: Int[Tensor, " n"]) -> Iterator[tuple[int, Int[Tensor, " _"]]]:

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import torch
 from huggingface_hub import PyTorchModelHubMixin, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from jaxtyping import Float
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_file
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from prvr.config import LOSSES, config_to_dict, expect_imported, own_modules, validated
 from prvr.errors import DataError, PrvrError
 from prvr.reading import read_object, short
-from prvr.types import VideoEmbedding
+from prvr.types import GivenMoments, VideoEmbedding
 
 _Model = TypeVar("_Model", bound="PretrainedModel")
 CONFIG, WEIGHTS, KEPT = "config.json", "model.safetensors", "kept"
@@ -62,7 +61,7 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC, library_name="prvr",
         super().__init__()
         self.kept = nn.ModuleDict()
 
-    def moments(self, text: Any, video: VideoEmbedding) -> tuple[Float[Tensor, "q m 2"], Float[Tensor, "q m"]] | None:
+    def moments(self, text: Any, video: VideoEmbedding) -> GivenMoments:
         """Moments of one video for every query, see `prvr.types.GivesMoments`: those of the last head that has any."""
         given = (head.moments(text, video) for head in reversed([*self.kept.values()]))  # pyright: ignore[reportCallIssue]
         return next((found for found in given if found is not None), None)

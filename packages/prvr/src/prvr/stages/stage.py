@@ -11,7 +11,7 @@ from torch import Tensor
 from prvr.config.registry import Registry
 from prvr.data.packed import PackedSplit, QueryBatch
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix
-from prvr.types import Direction, Encoder, FirstStage, VideoEmbedding
+from prvr.types import Direction, Encoder, FirstStage, GivenMoments, VideoEmbedding
 
 Rescore = Callable[[Float[Tensor, "r k"], slice, Int[Tensor, "r k"] | None], Float[Tensor, "r k"]]
 """`(scores, rows, columns) -> new scores`, higher is better: the scores so far of the rows `rows` with the columns
@@ -72,7 +72,7 @@ class Stage(ABC):
             prepared: the result of `prepare`.
         """
 
-    def moments(self, text: Any, video: VideoEmbedding) -> tuple[Float[Tensor, "q m 2"], Float[Tensor, "q m"]] | None:
+    def moments(self, text: Any, video: VideoEmbedding) -> GivenMoments:
         """Moments of one video as `encoder` embeds it, see `prvr.types.GivesMoments`; by default, None."""
         return None
 
