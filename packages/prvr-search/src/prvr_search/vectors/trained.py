@@ -38,6 +38,7 @@ class TrainedModel:
 
     Args:
         retriever: in any mode; it is put into evaluation mode for every call.
+        indexed: how an index finds videos with it.
         keep_last: `data.keep_last_frame` of the run: the last frame counts in the last segment mean.
         identity: what tells the model from any other.
         text: what reads queries.
@@ -45,10 +46,16 @@ class TrainedModel:
     """
 
     def __init__(
-        self, retriever: AnyRetriever, keep_last: bool, identity: ModelIdentity, text: TextFeaturizer, device: Any
+        self,
+        retriever: AnyRetriever,
+        indexed: Indexed,
+        keep_last: bool,
+        identity: ModelIdentity,
+        text: TextFeaturizer,
+        device: Any,
     ) -> None:
         self.identity, self._retriever, self._text, self._device = identity, retriever, text, torch.device(device)
-        indexed, family = indexed_by(retriever), retriever if isinstance(retriever, Retriever) else None
+        family = retriever if isinstance(retriever, Retriever) else None
         self.clip_weight, self.frame_weight = indexed.clip_weight, indexed.frame_weight
         self.dim, self.clips = retriever.config.width, indexed.clips or _CLIPS
         self.frames_by_clip, self.frame_means = family is not None and family.frame_pool.by_clip, False
@@ -116,10 +123,10 @@ class RescoredModel(TrainedModel):
 
     candidates = 200
 
-    def __init__(self, retriever: AnyRetriever, *others: Any) -> None:
-        super().__init__(retriever, *others)
-        self._joined = isinstance(retriever, Retriever) and retriever.path is not None
-        self._blocks, indexed = "block-" if self._joined else "", indexed_by(retriever)
+    def __init__(self, retriever: AnyRetriever, indexed: Indexed, *others: Any) -> None:
+        super().__init__(retriever, indexed, *others)
+        self._joined = _is_joined(retriever)
+        self._blocks = "block-" if self._joined else ""
         if self._joined:
             self.dim, self.clips, self.frames_by_clip = retriever.config.query_dim, _CLIPS, False
             self.stored = {"frames": RowSet(self.dim, lengths=True)}
@@ -178,27 +185,28 @@ class RescoredModel(TrainedModel):
         return [query.path] if isinstance(query, TextEmbedding) and query.path is not None else super()._compared(query)
 
 
-def indexed_by(retriever: AnyRetriever) -> Indexed:
-    """How an index finds videos with a retriever.
+def _is_joined(retriever: AnyRetriever) -> bool:
+    """Whether a kernel path and blocks make the score."""
+    return isinstance(retriever, Retriever) and retriever.path is not None and retriever.has_blocks
 
-    Raises:
-        DataError: it does not say.
-    """
-    if isinstance(retriever, Retriever):
-        config, clips = retriever.config, retriever.clip_rows
-        weights = {"both": (config.clip_weight, config.frame_weight), "clips": (1.0, 0.0)}
-        both = weights.get(config.branches, (0.0, 1.0))
-        joined, words = retriever.path is not None and retriever.has_blocks, config.frame_query == "words"
-        both = (0.0, 1.0) if joined else (1.0, 0.0) if words else both
-        count, spans = (0, False) if retriever.clips is None else (clips.rows, clips.has_spans)
-        whole = joined or words or bool(retriever.kept)
-        return Indexed(count, config.branches in ("both", "frames"), *both, whole, spans and not joined)
-    if retriever.indexed is None:
-        raise DataError(
-            f"its model is of kind {retriever.config.kind!r}, which does not say how an index finds videos with it. "
-            "Set `indexed` of its class (prvr.models.Indexed), or evaluate this one with prvr evaluate"
-        )
-    return replace(retriever.indexed, whole=retriever.indexed.whole or bool(retriever.kept))
+
+def _indexed(retriever: AnyRetriever, name: str | Path) -> Indexed:
+    """How an index finds videos with a retriever."""
+    if not isinstance(retriever, Retriever):
+        if (own := retriever.indexed) is None:
+            raise DataError(
+                f"{name}: its model is of kind {retriever.config.kind!r}, which does not say how an index finds videos "
+                "with it. Set `indexed` of its class (prvr.models.Indexed), or evaluate this one with prvr evaluate "
+                f"{name}."
+            )
+        return replace(own, whole=own.whole or bool(retriever.kept))
+    config, clips, joined = retriever.config, retriever.clip_rows, _is_joined(retriever)
+    weights = {"both": (config.clip_weight, config.frame_weight), "clips": (1.0, 0.0)}.get(config.branches, (0.0, 1.0))
+    if (words := config.frame_query == "words") or joined:
+        weights = (0.0, 1.0) if joined else (1.0, 0.0)
+    count, spans = (0, False) if retriever.clips is None else (clips.rows, clips.has_spans)
+    whole = joined or words or bool(retriever.kept)
+    return Indexed(count, config.branches in ("both", "frames"), *weights, whole, spans and not joined)
 
 
 def rows_of(video: VideoEmbedding) -> dict[str, Float32[np.ndarray, "n d"]]:
@@ -238,23 +246,17 @@ def open_trained(name: str | Path, encoder: FeatureSpec, device: Any, text: Text
             raise DataError(f"{name}: was trained on {what} of {before}, these are of {found}. {mend}")
         if width != wanted:
             raise DataError(f"{name}: reads {what} of width {wanted}, those of {found} have {width}. {mend}")
-    if (
-        isinstance(retriever, Retriever)
-        and retriever.path is not None
-        and retriever.has_blocks
-        and (gate := float(retriever.path.gate)) in (0, 1)
-    ):
+    path = retriever.path if isinstance(retriever, Retriever) and _is_joined(retriever) else None
+    if isinstance(retriever, Retriever) and path is not None and (gate := float(path.gate)) in (0, 1):
         retriever = blocks_alone(retriever) if gate else path_alone(retriever)
-    try:
-        model = RescoredModel if indexed_by(retriever).whole else TrainedModel
-    except DataError as error:
-        raise DataError(f"{name}: {error} {name}.") from None
-    sha256 = _fingerprint(retriever, keep_last)
+    indexed = _indexed(retriever, name)
+    model = RescoredModel if indexed.whole else TrainedModel
+    sha256 = _fingerprint(retriever, indexed, keep_last)
     identity = ModelIdentity("trained", str(files.folder), sha256, encoder.encoder, text.identity)
-    return model(retriever, keep_last, identity, text, device)
+    return model(retriever, indexed, keep_last, identity, text, device)
 
 
-def _fingerprint(retriever: AnyRetriever, keep_last: bool) -> str:
+def _fingerprint(retriever: AnyRetriever, indexed: Indexed, keep_last: bool) -> str:
     """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with.
 
     Only what differs from the defaults of the configuration counts, so that a field added later changes nothing.
@@ -265,7 +267,7 @@ def _fingerprint(retriever: AnyRetriever, keep_last: bool) -> str:
         "keep_last": keep_last,
     }
     if not isinstance(retriever, Retriever):
-        facts["indexed"] = asdict(indexed_by(retriever))
+        facts["indexed"] = asdict(indexed)
     if retriever.kept:
         facts["kept"] = {name: config_to_dict(loss.settings) for name, loss in retriever.kept.items()}
     return hash_model(retriever, facts)

@@ -20,6 +20,7 @@ from prvr.evaluation.encode import evaluation_mode
 from prvr.evaluation.metrics import RECALLS, Ties, recall_at_k
 from prvr.evaluation.report import ListMetrics, MomentBaselines, MomentMetrics
 from prvr.evaluation.significance import Interval, bootstrap_intervals
+from prvr.models.pretrained import PretrainedModel
 from prvr.scoring import MomentLists, overlaps, own_moments, ranked_moments, ranked_spans, row_scores
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix, best_columns
 from prvr.stages.pipelines import Pipeline, rescored
@@ -374,7 +375,8 @@ def video_moments(
             continue
         found = part.moments(*_compared(encoded if own is None else own, split, queries, video))
         if found is not None:
-            return own_moments(*found, f"{type(part).__name__}, video {split.video_ids[video]!r}")
+            kept = ", ".join(part.kept) if isinstance(part, PretrainedModel) else ""  # losses, by name
+            return own_moments(*found, f"{kept or type(part).__name__}, video {split.video_ids[video]!r}")
     rows = row_scores(first, *_compared(encoded, split, queries, video))
     if rows is None:
         return None
