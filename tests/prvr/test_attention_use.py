@@ -12,10 +12,11 @@ from torch import Tensor
 
 from prvr.config import ModelConfig, load_config, preset_names
 from prvr.evaluation import EvaluationReport
-from prvr.evaluation.attention import BlockUse, watched
+from prvr.evaluation.report import BlockUse
 from prvr.evaluation.tables import blocks_table
 from prvr.models import Retriever
 from prvr.models.blocks import Mixer
+from prvr.plot.attention import watched
 
 
 def features(count: int, length: int, width: int) -> Tensor:

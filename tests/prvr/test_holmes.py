@@ -16,8 +16,8 @@ from torch import Tensor
 import prvr
 from prvr.config import load_config
 from prvr.losses import LossInputs
-from prvr.losses.queries import block_cosines
 from prvr.published import released_config, tensors
+from prvr.published.blocks_of_queries import block_cosines
 from prvr.published.checkpoint_files import convert_checkpoint
 from prvr.published.holmes.evidence import dirichlet_loss, dissent_loss, evidence_of, fuse_evidence, query_groups
 from prvr.published.holmes.released_transport import released_transport_targets, released_unit_interval

@@ -1,6 +1,7 @@
 """Metrics of whole lists: mAP and nDCG against ir-measures, moment retrieval against a plain loop, and both by hand."""
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,26 @@ def test_moment_retrieval_is_what_its_definition_says(split: Any, ties: Any, siz
         interval = bootstrap_intervals(np.array(ranks[one.task, one.iou]), owners, samples=50, seed=3)
         assert one.intervals == {name: interval[name] for name in ("r1", "r5", "r10", "r100")}
     assert any(0 < one.r1 < one.r100 < 100 for one in report.moments if one.task == "vcmr")
+    timed = np.flatnonzero(~np.isnan(split.moments.start))
+    answers = {"whole": [(0.0, 1.0)], "middle": [(1 / 3, 2 / 3)], "random": [*combinations(np.arange(33) / 32, 2)]}
+    for one in report.baselines:
+        some, hits, model = 0, dict.fromkeys(answers, 0.0), 0
+        for place, query in enumerate(timed):
+            windows, own = split.windows[:, query].tolist(), split.query_to_video[query]
+            if one.below < 1 and (windows[0][1] - windows[0][0]) / SECONDS >= one.below:
+                continue
+            scores, some = lines[query].amax(1), some + 1
+            wrong = max(float(scores[video]) for video in range(VIDEOS) if video not in split.relevant[query])
+            first = float(scores[own]) > wrong or (ties == "best" and float(scores[own]) == wrong)
+            model += ranks[one.task, one.iou][place] <= 1
+            for name, spans in answers.items():
+                found = [max(iou(a * SECONDS, b * SECONDS, *true) for true in windows) >= one.iou for a, b in spans]
+                hits[name] += np.mean(found) * (first or one.task == "svmr")
+        assert [one.queries, one.model] == [some, pytest.approx(100 * model / some)]
+        assert {name: getattr(one, name) for name in hits} == pytest.approx(
+            {n: 100 * h / some for n, h in hits.items()}
+        )
+    assert len(report.baselines) == 12
 
 
 def test_a_run_file_gives_other_programs_the_numbers_of_the_report(

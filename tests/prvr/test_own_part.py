@@ -1,5 +1,6 @@
 """The page of own parts, followed in an empty folder: every file and every command of it."""
 
+import itertools
 import json
 import re
 import runpy
@@ -15,7 +16,7 @@ import pytest
 import torch
 import yaml
 from commands import explained
-from search_files import TOY
+from search_files import TOY, make_features, make_index, some_videos
 from torch import nn
 from training_runs import RUNS, interrupt, same_end
 
@@ -158,6 +159,7 @@ MODELS = {
     "own_query_encoder": (QUERIES, "bert", {"query_encoder": {"kind": "bert", "layers": 1}}, {}),
     "own_stream": (STREAMS, "where_it_agrees", {"stream": SUBTITLES}, {}),
     "own_retriever": (RETRIEVERS, "best_frame", {"kind": "best_frame", "dropout": 0.2}, ALONE),
+    "own_moments": (RETRIEVERS, "words", {"kind": "words"}, ALONE | {"boundaries": 0.1}),
 }
 
 
@@ -170,6 +172,7 @@ def example(request: pytest.FixtureRequest, toy_cache: Path, tmp_path: Path, mon
     def forget_it() -> None:
         sys.modules.pop(module, None)
         registry._entries.pop(name, None)
+        LOSSES._entries.pop("boundaries", None)
 
     corpus = shutil.copytree(write_corpus(toy_cache / corpus_key(), "tiny").folder, tmp_path / "data" / "toy-tiny")
     shutil.copy(EXAMPLES / f"{module}.py", tmp_path)
@@ -231,7 +234,46 @@ SETTINGS = {
     "own_query_encoder": "model.query_encoder.layers",
     "own_retriever": "model.hidden",
     "own_stream": "model.stream.max_rows",
+    "own_moments": "model.hidden",
 }
+
+
+@pytest.mark.parametrize("example", ["own_moments"], indirect=True)
+def test_moments_of_ones_own_are_judged_drawn_and_searched(
+    example, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--config", "own.yaml", "--output", "run", "-q"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "run", "--import", "own_moments", "-q"]) == 0
+    printed = capsys.readouterr().out
+    assert "beside answers that read no query" in printed
+    assert "below 70%" in printed
+    assert main(["plot", "examples", "run", "--output", "examples.png", "--import", "own_moments", "-q"]) == 0
+    model = load_pretrained(tmp_path / "run" / "best")
+    assert [*model.kept] == ["boundaries"]
+    with make_index(tmp_path / "index", tmp_path / "run", make_features(some_videos([30, 24, 300]))) as index:
+        for hit in index.search("a red square rises", 3, moments=4).hits:
+            spans = sorted((moment.start, moment.end) for moment in hit.moments)
+            assert (hit.start, hit.end) == (hit.moments[0].start, hit.moments[0].end)
+            assert all(0 <= start < end <= hit.video.duration + 1e-6 for start, end in spans)
+            assert all(end < start for (_, end), (start, _) in itertools.pairwise(spans))
+
+
+@pytest.mark.parametrize("example", ["own_retriever"], indirect=True)
+def test_a_row_of_a_study_may_have_a_retriever_of_ones_own(example, tmp_path: Path) -> None:
+    rows = [{"name": "theirs"}, {"name": "mine", "base": "own.yaml", "keys": {"model.hidden": 8}}]
+    keys = {"data.collection": "toy-tiny", "model.hidden": 16, "train.epochs": 1}
+    table = {
+        "title": "own",
+        "imports": ["own_retriever"],
+        "base": "gmmformer-toy",
+        "columns": ["sumr"],
+        "sets": ["toy"],
+    }
+    (tmp_path / "table.yaml").write_text(yaml.safe_dump({**table, "seeds": [0], "keys": keys, "rows": rows}), "utf-8")
+    assert main(["papers", "run", "table.yaml", "--output", "study", "--data-root", "data", "-q"]) == 0
+    kinds = {type(load_config(path).model).__name__ for path in (tmp_path / "study").rglob("config.yaml")}
+    assert kinds == {"ModelConfig", "BestFrameConfig"}
 
 
 @pytest.mark.parametrize("example", ["own_stream"], indirect=True)

@@ -11,22 +11,24 @@ import torch
 from diffusionret import PLAIN
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic.dataclasses import dataclass
 from search_files import TOY, make_features, make_index, tiny_model, walk, without
+from torch import nn
 
 from prvr import InputError, Pipeline, Retriever, stages
-from prvr.config import PathConfig, RegisterConfig
+from prvr.config import RETRIEVERS, STRICT, PathConfig, RegisterConfig, RetrieverConfig
 from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, open_features, pack
 from prvr.encoders import VideoFeatures
 from prvr.evaluation import evaluate, find_moments
 from prvr.evaluation.encode import encode_split
-from prvr.models import blocks_alone, path_alone, reconfigured
+from prvr.models import Indexed, OwnRetriever, blocks_alone, path_alone, reconfigured
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
 from prvr.published.diffusionret.model_config import TokenModelConfig
 from prvr.published.diffusionret.reranker_config import RerankerConfig
 from prvr.published.diffusionret.stage import DiffusionStage, fingerprint
 from prvr.published.diffusionret.token_retriever import TokenRetriever
 from prvr.published.qb_norm import QBNormSettings, QBNormStage
-from prvr.scoring import max_scores
+from prvr.scoring import max_scores, word_scores
 from prvr.stages import (
     Direction,
     Rescore,
@@ -42,7 +44,7 @@ from prvr.stages import (
     best_columns,
     merge_top_k,
 )
-from prvr.types import Scores, Texts, VideoEmbedding, query_vectors
+from prvr.types import Scores, TextEmbedding, Texts, VideoEmbedding, query_vectors
 from prvr_search import SearchResult, open_model
 
 Corpus = tuple[PackedSplit, VideoFeatures]
@@ -209,8 +211,77 @@ def test_a_search_by_path_and_blocks_finds_what_evaluation_ranks(
     for hit, example in zip(hits, find_moments(whole, split, [0, 6], 1), strict=True):
         video = split.video_ids.index(hit.video_id)
         shares = np.array([example.hits[0].start, example.hits[0].end]) / split.durations[video]
-        if "frame_query" not in changes or gate < 1:  # clips alone are searched for words
-            assert np.array([hit.start, hit.end]) / hit.video.duration == pytest.approx(shares, abs=1e-6)
+        assert np.array([hit.start, hit.end]) / hit.video.duration == pytest.approx(shares, abs=1e-6)
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class OwnConfig(RetrieverConfig):
+    what: str = "clips"
+    num_clips: int = 8
+
+
+class Own(OwnRetriever):
+    """One vector against clips, with spans or without; or every word against frames; or with moments of its own."""
+
+    def __init__(self, config: OwnConfig) -> None:
+        super().__init__(config)
+        self.words, self.rows = nn.Linear(config.query_dim, config.hidden), nn.Linear(config.video_dim, config.hidden)
+        alone = Indexed(clips=8, frames=False, clip_weight=1.0, frame_weight=0.0, spans=config.what == "spans")
+        self.indexed = {"words": Indexed(whole=True), "moments": Indexed(whole=True), "none": None}.get(
+            config.what, alone
+        )
+
+    def encode_text(self, words, word_mask):
+        mapped, weights = self.words(words), word_mask / word_mask.sum(1, keepdim=True)
+        sentence = (mapped * weights[..., None]).sum(1)
+        return TextEmbedding(sentence, mapped, word_mask, weights) if self.config.what == "words" else sentence
+
+    def encode_video(self, clips, frames, frame_mask):
+        if self.config.what in ("words", "moments"):
+            return VideoEmbedding(frames=self.rows(frames), frame_mask=frame_mask)
+        first = torch.arange(8) / 8
+        spans = torch.stack([first, (first + 0.25).clamp_max(1)], 1).expand(len(clips), -1, -1)
+        return VideoEmbedding(self.rows(clips), clip_spans=spans if self.config.what == "spans" else None)
+
+    def score(self, text, video):
+        if self.config.what == "words":
+            return Scores(word_scores(text.words, text.mask, text.weights, video.frames, video.frame_mask))
+        rows, mask = (video.clips, None) if video.frames is None else (video.frames, video.frame_mask)
+        return Scores(max_scores(text, rows, mask, dots=False)[0])
+
+    def moments(self, text, video):
+        if self.config.what != "moments":
+            return super().moments(text, video)
+        start = (1 + self.score(text, video).total) / 4
+        spans = torch.stack([start, start + 0.25], 2)
+        last = torch.tensor([0.9, 1.0]).expand_as(spans)
+        return torch.cat([last, spans], 1), torch.tensor([[1.0, 2.0]]).expand(len(text), 2)
+
+
+@pytest.mark.parametrize("what", ["clips", "spans", "words", "moments"])
+def test_a_search_by_ones_own_retriever_finds_what_evaluation_ranks_and_its_moments(
+    what: str, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RETRIEVERS, "_entries", dict(RETRIEVERS._all))
+    RETRIEVERS.register("own", Own, "For this test.", OwnConfig)
+    split, videos = corpus
+    torch.manual_seed(0)
+    sizes: Any = {"kind": "own", "video_dim": 512, "query_dim": 48, "hidden": 16, "max_frames": 20, "max_words": 12}
+    own = Own(OwnConfig(what=what, **sizes)).eval()
+    own.save_pretrained(tmp_path / "own")
+    report = evaluate(own, split, PLAIN)
+    with make_index(tmp_path / "index", tmp_path / "own", videos) as index:
+        results = index.search_many(split.captions[::3], len(split))
+        hits = [index.search(split.captions[query], 1).hits[0] for query in (0, 6)]
+    assert ranks_of(results, own, split) == report.ranks[::3].tolist()
+    for hit, example in zip(hits, find_moments(own, split, [0, 6], 1), strict=True):
+        shares = np.array([example.hits[0].start, example.hits[0].end])
+        shares /= split.durations[split.video_ids.index(example.hits[0].video_id)]
+        assert hit.video_id == example.hits[0].video_id
+        assert np.array([hit.start, hit.end]) / hit.video.duration == pytest.approx(shares, abs=1e-3)
+    Own(OwnConfig(what="none", **sizes)).save_pretrained(tmp_path / "none")
+    with pytest.raises(DataError, match=r"none: its model is of kind 'own', which does not say how .*Set `indexed`"):
+        open_model(tmp_path / "none", TOY)
 
 
 def test_an_index_without_videos_finds_nothing(tmp_path: Path) -> None:

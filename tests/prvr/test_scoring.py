@@ -8,10 +8,9 @@ import torch.nn.functional as F
 from accelerator import DEVICE, Accelerator
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from prvr.scoring import at_steps, best_moment, max_scores, normalised, packed_max_scores
+from prvr.scoring import at_steps, best_moment, max_scores, normalised
 from prvr.types import VideoEmbedding
 
 
@@ -66,29 +65,6 @@ def test_rows_normalised_once_give_the_same_cosines_bit_by_bit() -> None:
         max_scores(text, once.clips, None, dots=True, unit=True)
 
 
-@given(
-    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=6),
-    queries=st.integers(1, 4),
-    dim=st.integers(1, 9),
-    equal=st.booleans(),
-    seed=st.integers(0, 999),
-)
-def test_packed_scores_are_those_of_padded_videos(
-    lengths: list[int], queries: int, dim: int, equal: bool, seed: int
-) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    lengths = lengths[:1] * len(lengths) if equal else lengths
-    text = torch.randn(queries, dim, generator=generator)
-    videos = [torch.randn(n, dim, generator=generator) for n in lengths]
-    tokens = pad_sequence(videos, batch_first=True)
-    mask = torch.arange(tokens.shape[1]) < torch.tensor(lengths)[:, None]
-    expected = max_scores(text, tokens, mask, dots=False)[0]
-    offsets = torch.tensor([0, *lengths]).cumsum(0)
-    torch.testing.assert_close(packed_max_scores(text, torch.cat(videos), offsets), expected)
-    unit = F.normalize(torch.cat(videos), dim=-1)
-    torch.testing.assert_close(packed_max_scores(text, unit, offsets, unit=True), expected)
-
-
 class Bytes(TorchDispatchMode):
     """Counts the bytes that operators write: all of them, and the most that one of them does."""
 
@@ -103,51 +79,44 @@ class Bytes(TorchDispatchMode):
         return result
 
 
-def stored(videos: int, length: int, dim: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Unit rows in half precision as an index stores them, a mask of the valid ones, and where each video starts."""
+def stored(videos: int, length: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Unit rows in half precision as an index stores them, and a mask of the valid ones."""
     generator = torch.Generator().manual_seed(0)
     rows = F.normalize(torch.randn(videos, length, dim, generator=generator), dim=-1).half()
     rows[-2:] = rows[:2]  # equal videos have equal scores, also of two blocks
     mask = torch.arange(length) < torch.randint(1, length + 1, (videos, 1), generator=generator)
     mask[-2:] = mask[:2]
-    return rows, mask, F.pad(mask.sum(1).cumsum(0), (1, 0))
+    return rows, mask
 
 
 @pytest.mark.parametrize("queries", [1, 5])
 def test_scores_of_stored_half_precision_keep_no_copy_of_it(queries: int) -> None:
-    rows, mask, offsets = stored(4096, 32, 256)
+    rows, mask = stored(4096, 32, 256)
     text = torch.randn(queries, 256, generator=torch.Generator().manual_seed(1))
     expected = (F.normalize(text, dim=-1) @ rows.flatten(0, 1).float().mT).view(queries, *mask.shape)
     expected = expected.masked_fill(~mask, -torch.inf).amax(-1)
     with Bytes() as count:
-        padded = max_scores(text, rows, mask, dots=False, unit=True)[0]
+        scores = max_scores(text, rows, mask, dots=False, unit=True)[0]
     assert max(count.written) <= 2**26 < rows.numel() * 4  # never all in float32
-    packed = packed_max_scores(text, rows[mask], offsets, unit=True)
-    for scores in (padded, packed):
-        torch.testing.assert_close(scores, expected, atol=1e-6, rtol=0)
-        assert torch.equal(scores.topk(10).indices, expected.topk(10).indices)
-        assert torch.equal(scores[:, -2:], scores[:, :2])
+    torch.testing.assert_close(scores, expected, atol=1e-6, rtol=0)
+    assert torch.equal(scores.topk(10).indices, expected.topk(10).indices)
+    assert torch.equal(scores[:, -2:], scores[:, :2])
 
 
 @pytest.mark.parametrize("queries", [1, 5])
 def test_on_a_card_stored_half_precision_is_multiplied_as_it_is(queries: int) -> None:
-    rows, mask, offsets = stored(512, 32, 64)
+    rows, mask = stored(512, 32, 64)
     text = torch.randn(queries, 64, generator=torch.Generator().manual_seed(1))
-    arguments = text, rows, mask, rows[mask], offsets
     expected = max_scores(text, rows, mask, dots=False, unit=True)[0]
     with Accelerator():
-        query, tokens, valid, packed_rows, starts = (argument.to(DEVICE) for argument in arguments)
-        for score in (
-            lambda: max_scores(query, tokens, valid, dots=False, unit=True)[0],
-            lambda: packed_max_scores(query, packed_rows, starts, unit=True),
-        ):
-            with Bytes() as count:
-                scores = score()
-            # Products with both halves of the query, their sum, the mask: numbers of float32 for each row and query.
-            assert sum(count.written) <= 4 * mask.numel() * (4 * queries + 3) < 4 * rows.numel()
-            assert scores.dtype == torch.float32
-            torch.testing.assert_close(scores.cpu(), expected, atol=3e-7, rtol=0)
-            assert torch.equal(scores.cpu().topk(10).indices, expected.topk(10).indices)
+        query, tokens, valid = (argument.to(DEVICE) for argument in (text, rows, mask))
+        with Bytes() as count:
+            scores = max_scores(query, tokens, valid, dots=False, unit=True)[0]
+        # Products with both halves of the query, their sum, the mask: numbers of float32 for each row and query.
+        assert sum(count.written) <= 4 * mask.numel() * (4 * queries + 3) < 4 * rows.numel()
+        assert scores.dtype == torch.float32
+        torch.testing.assert_close(scores.cpu(), expected, atol=3e-7, rtol=0)
+        assert torch.equal(scores.cpu().topk(10).indices, expected.topk(10).indices)
         with torch.enable_grad():  # the operator has no gradient
             query.requires_grad_()
             assert max_scores(query, tokens, valid, dots=False, unit=True)[0].requires_grad

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from prvr.errors import InputError
-from prvr.types import VideoEmbedding, expect_mask
+from prvr.types import Scorer, TextEmbedding, Texts, VideoEmbedding, expect_mask
 
 #: Cosines of words with frames held at a time: 64 MB of float32.
 _BLOCK = 2**24
@@ -105,7 +105,7 @@ def _max_cosine(
         if mask is not None:
             invalid = ~mask[part].flatten()
             bias = torch.zeros_like(invalid, dtype=text.dtype).masked_fill(invalid, -torch.inf)
-        cosine = _cosines(text, rows.flatten(0, 1), unit, 0, bias)
+        cosine = _cosines(text, rows.flatten(0, 1), unit, bias)
         parts.append(cosine.unflatten(1, rows.shape[:2]).amax(-1))
     return torch.cat(parts, 1)
 
@@ -123,20 +123,16 @@ def _rows_at_a_time(text: Tensor, rows: Tensor, unit: bool) -> int:
     return max(1, _BLOCK // max(1, 2 * len(text), rows.shape[-1] * copied))
 
 
-def _cosines(text: Tensor, rows: Tensor, unit: bool, dim: int, bias: Tensor | None = None) -> Tensor:
-    """Cosines of unit queries, which lie along `dim` of the result, with rows, in float32 at least."""
-    half = _in_half(text, rows, unit)
-    if half:
+def _cosines(text: Tensor, rows: Tensor, unit: bool, bias: Tensor | None) -> Tensor:
+    """Cosines of unit queries with rows, in float32 at least."""
+    if _in_half(text, rows, unit):
         # Two numbers of 11 bits and their signs hold the 24 of a float32; what is read once is multiplied with both.
         high = text.half()
         text = torch.cat([high, ((text - high) * 2.0**11).half()])
-    else:
-        rows = at_least_float32(rows) if unit else unit_rows(rows)
-    operands = (rows, text.mT) if dim else (text, rows.mT)
-    if half:
-        cosine = torch.add(*torch.mm(*operands, out_dtype=torch.float32).chunk(2, dim), alpha=2.0**-11)
+        cosine = torch.add(*torch.mm(text, rows.mT, out_dtype=torch.float32).chunk(2), alpha=2.0**-11)
         return cosine if bias is None else cosine.add_(bias)
-    return torch.mm(*operands) if bias is None else torch.addmm(bias, *operands)
+    rows = at_least_float32(rows) if unit else unit_rows(rows)
+    return torch.mm(text, rows.mT) if bias is None else torch.addmm(bias, text, rows.mT)
 
 
 def key_clip_scores(
@@ -190,51 +186,56 @@ def key_clip_scores(
         return best / lengths[0][:, None], clip_dot.amax(-1), by_key / scale / lengths[0][:, None], by_key, key
 
 
-def packed_max_scores(
-    text: Float[Tensor, "q d"], rows: Float[Tensor, "n d"], offsets: Int[Tensor, " _"], *, unit: bool = False
-) -> Float[Tensor, "q v"]:
-    r"""$\max_j \cos(q, v_j)$ as in `max_scores`, for videos whose rows are stored one after another without padding.
-
-    Args:
-        text: `(q, d)` query embeddings.
-        rows: `(n, d)` clip or frame embeddings.
-        offsets: `(v + 1)`, ascending from 0 to n: video i has `rows[offsets[i]:offsets[i + 1]]`, at least one row.
-        unit: the rows are of unit length, but for rounding.
-
-    Returns:
-        `(q, v)`.
-
-    Examples:
-        >>> rows = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
-        >>> packed_max_scores(torch.tensor([[1.0, 0.0]]), rows, torch.tensor([0, 2, 3])).tolist()
-        [[1.0, 0.0]]
-    """
-    with full_precision(text.device):
-        text = unit_rows(text)
-        parts = rows.split(_rows_at_a_time(text, rows, unit))
-        return packed_max(torch.cat([_cosines(text, part, unit, 1) for part in parts]), offsets)
-
-
-def packed_max(scores: Float[Tensor, "n q"], offsets: Int[Tensor, " _"]) -> Float[Tensor, "q v"]:
-    """The highest score of each video, where those of its rows lie one after another.
-
-    Args:
-        scores: `(n, q)` of every row with every query.
-        offsets: `(v + 1)`, see `packed_max_scores`.
-
-    Examples:
-        >>> packed_max(torch.tensor([[0.5], [0.75], [-1.0]]), torch.tensor([0, 2, 3])).tolist()
-        [[0.75, -1.0]]
-    """
-    lengths = offsets.diff()
-    if len(lengths) and bool((lengths == lengths[0]).all()):
-        return scores.view(len(lengths), int(lengths[0]), -1).amax(1).mT
-    return torch.segment_reduce(scores, "max", lengths=lengths).mT
-
-
 def clip_scores(text: Float[Tensor, "q d"], clips: Float[Tensor, "v c d"]) -> Float[Tensor, "q v c"]:
     """Cosine of every query with every clip."""
     return torch.einsum("qd,vcd->qvc", F.normalize(text, dim=-1), F.normalize(clips, dim=-1))
+
+
+def row_scores(
+    scorer: Scorer, text: Texts, video: VideoEmbedding
+) -> tuple[Float[Tensor, "q t"], Float[Tensor, "t 2"] | None] | None:
+    """The score of each row of a video in order of time, as `scorer` gives it to a video of this row alone.
+
+    Rows are frames, with the clip at the time of each; or clips, where they say which part of the video they are, or
+    where frames are pooled to one. Beside blocks the rows of a kernel path are scored, by their cosines.
+
+    Args:
+        scorer: what ranks videos.
+        text: the queries.
+        video: one video; frames that `frame_mask` leaves out are no rows.
+
+    Returns:
+        The scores, and where each row begins and ends as shares of the video, or None for equal parts; None in place of
+        both for a video of one row, which says nothing of when.
+
+    Examples:
+        >>> from prvr.models import Retriever
+        >>> from prvr.config import ModelConfig
+        >>> retriever = Retriever(ModelConfig(video_dim=16, query_dim=12, hidden=2, heads=2))
+        >>> video = VideoEmbedding(torch.tensor([[[3.0, 0.0], [0.0, 2.0]]]))
+        >>> row_scores(retriever, torch.tensor([[1.0, 0.0]]), video)
+        (tensor([[1., 0.]]), None)
+    """
+    clips, frames, spans = video.clips, video.frames, video.clip_spans
+    if video.path is not None and isinstance(text, TextEmbedding) and text.path is not None:
+        path = video.path  # whose rows an index holds; what the blocks re-rank keeps its moments
+        assert path.frames is not None
+        rows = path.frames if path.frame_mask is None else path.frames[path.frame_mask][None]
+        return clip_scores(text.path, rows)[:, 0], None
+    if clips is not None and (spans is not None or frames is None or frames.shape[1] == 1):
+        if clips.shape[1] == 1 and spans is None:
+            return None
+        steps = VideoEmbedding(clips[0, :, None], unit=video.unit)
+    elif frames is not None and frames.shape[1] > 1:
+        rows = frames[0] if video.frame_mask is None else frames[video.frame_mask]
+        every = torch.ones(len(rows), 1, dtype=torch.bool, device=rows.device)
+        beside = None if clips is None else at_steps(clips[0], len(rows))[:, None]
+        steps = VideoEmbedding(beside, rows[:, None], every, unit=video.unit)
+    else:
+        return None
+    if video.registers is not None:
+        steps = replace(steps, registers=video.registers.expand(len(steps), -1, -1))
+    return scorer.score(text, steps).total, None if spans is None or clips is None else spans[0]
 
 
 def at_steps(clips: Float[Tensor, "c *d"], steps: int) -> Float[Tensor, "t *d"]:
@@ -365,6 +366,53 @@ def ranked_spans(scores: Float[Tensor, "n c"], spans: Float[Tensor, "c 2"], over
         clips = torch.cat([clips, clip], 1)
         score = torch.cat([score, highest], 1)
     return MomentLists(first[clips], last[clips], score, score > -torch.inf, 1.0)
+
+
+def own_moments(times: Float[Tensor, "q m 2"], scores: Float[Tensor, "q m"], source: str) -> MomentLists:
+    """Moments that a part of a model gives, the best first.
+
+    Args:
+        times: where each begins and ends, as shares of the video.
+        scores: higher is better; -inf is no moment.
+        source: the part and the video, for messages.
+
+    Returns:
+        times as shares of the video.
+
+    Raises:
+        InputError: other shapes; a time is NaN or outside the video, or ends before it begins; a score is no number, or
+            all of a query are -inf.
+
+    Examples:
+        >>> found = own_moments(torch.tensor([[[0.0, 0.5], [0.25, 1.0]]]), torch.tensor([[1.0, 2.0]]), "head, video v")
+        >>> found.start.tolist(), found.stop.tolist()
+        ([[0.25, 0.0]], [[1.0, 0.5]])
+    """
+    if times.shape != (*scores.shape, 2) or scores.ndim != 2 or not scores.shape[1]:
+        shapes = f"times {tuple(times.shape)}, scores {tuple(scores.shape)}"
+        raise InputError(f"moments of {source}: {shapes}, expected (queries, moments, 2) and (queries, moments)")
+    times, scores = times.double().cpu(), scores.double().cpu()
+    is_moment = scores != -torch.inf
+    start, stop = times.masked_fill(~is_moment[..., None], 0).unbind(2)
+    checks = {
+        "is NaN": start.isnan() | stop.isnan(),
+        "is reversed": start > stop,
+        "lies outside the video": (start < 0) | (stop > 1),
+        "has a score that is no number": scores.isnan() | (scores == torch.inf),
+    }
+    for problem, wrong in checks.items():
+        if bool(wrong.any()):
+            query, moment = wrong.nonzero()[0].tolist()
+            first, last = times[query, moment].tolist()
+            raise InputError(
+                f"moments of {source}: moment {moment} of query {query}, {first:g} to {last:g}, {problem}; expected "
+                "0 <= start <= end <= 1, shares of the video, and a score"
+            )
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    start, stop, scores = (part.gather(1, order) for part in (start, stop, scores))
+    if bool((scores[:, 0] == -torch.inf).any()):
+        raise InputError(f"moments of {source}: a query has none, its scores are all -inf; expected one at least")
+    return MomentLists(start, stop, scores, scores > -torch.inf, 1.0)
 
 
 def overlaps(

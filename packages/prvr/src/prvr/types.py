@@ -583,6 +583,25 @@ class Scorer(Protocol):
         ...
 
 
+GivenMoments = tuple[Float[Tensor, "q m 2"], Float[Tensor, "q m"]] | None
+"""Moments of one video for q queries: starts and ends as shares of the video, and scores, higher is better, -inf for no
+moment; None: whoever was asked has none to give."""
+
+
+@runtime_checkable
+class GivesMoments(Protocol):
+    """A retriever or a stage that may give moments of its own, in place of those of its rows."""
+
+    def moments(self, text: Any, video: VideoEmbedding, /) -> GivenMoments:
+        """Moments of one video for every query.
+
+        Args:
+            text: the queries, as `encode_text` returned them.
+            video: the video alone; `frame_mask` says which frames are.
+        """
+        ...
+
+
 @runtime_checkable
 class TextVideoEncoder(Scorer, Protocol):
     """A module that encodes texts and videos and scores every text with every video."""

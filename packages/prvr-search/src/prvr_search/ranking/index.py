@@ -27,6 +27,7 @@ from prvr_search.ranking.scores import (
     fuse,
     nearly_best,
     num_candidates,
+    rescored_timelines,
     usual_score,
     video_scores,
     window_timelines,
@@ -362,6 +363,13 @@ def _hits(
         rescored = zip(found, np.concatenate(parts).tolist() if parts else (), strict=True)
         return dict(sorted(rescored, key=lambda item: (-item[1], item[0]))[:k])
 
+    def timed(video: int) -> Sequence[WindowTimeline]:
+        """The windows by the score that orders videos."""
+        model = snapshot.model
+        if query.sentence is None or not isinstance(model, Rescores):
+            return windows[video]
+        return rescored_timelines(model, snapshot.vectors(video), query.sentence, windows[video])
+
     depth = num_candidates(k) if lines else k
     while True:
         ranked = best(depth)
@@ -369,7 +377,7 @@ def _hits(
         order = fuse([*ranked], [*lines]) if lines else [*ranked]
         hits = fold(
             [
-                hit_of(snapshot, video, each[video], windows[video], moments, lines.get(video, ()), usual)
+                hit_of(snapshot, video, each[video], timed(video), moments, lines.get(video, ()), usual)
                 for video in order
             ]
         )

@@ -18,7 +18,7 @@ from prvr_search.ranking.backends import CandidateBackend
 from prvr_search.ranking.results import CURVE_PARTS, WindowTimeline, highest
 from prvr_search.ranking.snapshot import Snapshot, unpacked
 from prvr_search.vectors.files import Arrays
-from prvr_search.vectors.model import CLIP_TIMES, SearchModel, unit
+from prvr_search.vectors.model import CLIP_TIMES, Rescores, SearchModel, unit
 
 _ROUNDING = 1e-5  # how far sums in another order may be off
 _TIES = 64  # so many more than k are scored by themselves, where they are as good
@@ -203,6 +203,40 @@ def window_timelines(model: SearchModel, arrays: Arrays, text: Float32[np.ndarra
                 line += np.float32(model.clip_weight) * even[_clip_at_steps(len(even), length)]
         timelines.append(WindowTimeline(start, end, scores[number], line, peak))
     return timelines
+
+
+def rescored_timelines(
+    model: Rescores, arrays: Arrays, sentence: str, windows: Sequence[WindowTimeline]
+) -> Sequence[WindowTimeline]:
+    """The windows of a video with the timelines of the score that orders videos.
+
+    Parts that say when they are become windows of their own: the best ones, as far as they do not touch.
+
+    Args:
+        model: of the index.
+        arrays: the vectors of the video.
+        sentence: the query.
+        windows: the result of `window_timelines`.
+    """
+    sets = {name: unpacked(arrays, name, raw=kind.lengths) for name, kind in model.stored.items()}
+    each = {name: np.split(rows, np.cumsum(arrays[f"{name}.counts"])[:-1]) for name, rows in sets.items()}
+    found = model.moments(
+        sentence, [{name: rows[number] for name, rows in each.items()} for number in range(len(windows))]
+    )
+    if found is None:
+        return windows
+    whole, parts = list[WindowTimeline](), list[WindowTimeline]()
+    for window, (scores, spans) in zip(windows, found, strict=True):
+        if spans is None:
+            whole.append(window._replace(scores=scores, moment=None))
+            continue
+        times = window.start + spans.astype(float) * (window.end - window.start)
+        for score, (start, end) in zip(scores, times.tolist(), strict=True):
+            parts.append(WindowTimeline(start, end, window.score, score[None], (start, end)))
+    for part in sorted(parts, key=lambda part: -part.scores[0]):
+        if all(part.end < other.start or other.end < part.start for other in whole):
+            whole.append(part)
+    return whole
 
 
 def _by_window(arrays: Arrays, rows: Float32[np.ndarray, "n *d"]) -> list[Float32[np.ndarray, "_ *d"]]:

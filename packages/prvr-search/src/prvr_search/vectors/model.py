@@ -155,6 +155,14 @@ class Rescores(SearchModel, Protocol):
         """
         ...
 
+    def moments(
+        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "n d"]]]
+    ) -> list[tuple[Float32[np.ndarray, " n"], Float32[np.ndarray, "n 2"] | None]] | None:
+        """When in each window the sentence fits, by the other score: of its parts, which share the time evenly or say
+        which share of it they are; None: as the vectors say.
+        """
+        ...
+
 
 @runtime_checkable
 class EncodesPictures(Protocol):

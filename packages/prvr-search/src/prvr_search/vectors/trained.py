@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from jaxtyping import Float32, Int64
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from prvr.config import ModelConfig, load_config
+from prvr.config import config_to_dict, load_config
 from prvr.data.packing import PackSettings
 from prvr.data.sampling import pad, segment_mean
 from prvr.encoders import FeatureSpec, TextFeaturizer, open_featurizer
@@ -19,10 +20,11 @@ from prvr.encoders.hub import hash_model
 from prvr.errors import DataError, InputError
 from prvr.evaluation.encode import evaluation_mode
 from prvr.evaluation.transfer import encoders_of
-from prvr.models import Retriever, blocks_alone, load_pretrained, path_alone
+from prvr.models import AnyRetriever, Indexed, Retriever, blocks_alone, load_pretrained, path_alone
+from prvr.scoring import own_moments, ranked_spans, row_scores
 from prvr.stages.pipelines import FIRST, Pipeline, read_stages
 from prvr.systems import read_system
-from prvr.types import TextEmbedding, Texts, VideoEmbedding
+from prvr.types import TextEmbedding, Texts, VideoEmbedding, query_vectors
 from prvr_search.vectors.model import CLIP_TIMES, ModelIdentity, RowSet, WindowVectors, unit
 
 _BATCH, _TEXTS = 32, 128  # windows and queries encoded at a time
@@ -35,6 +37,7 @@ class TrainedModel:
 
     Args:
         retriever: in any mode; it is put into evaluation mode for every call.
+        indexed: how an index finds videos with it.
         keep_last: `data.keep_last_frame` of the run: the last frame counts in the last segment mean.
         identity: what tells the model from any other.
         text: what reads queries.
@@ -42,17 +45,24 @@ class TrainedModel:
     """
 
     def __init__(
-        self, retriever: Retriever, keep_last: bool, identity: ModelIdentity, text: TextFeaturizer, device: Any
+        self,
+        retriever: AnyRetriever,
+        indexed: Indexed,
+        keep_last: bool,
+        identity: ModelIdentity,
+        text: TextFeaturizer,
+        device: Any,
     ) -> None:
         self.identity, self._retriever, self._text, self._device = identity, retriever, text, torch.device(device)
-        config, clips = retriever.config, retriever.clip_rows
-        weights = {"both": (config.clip_weight, config.frame_weight), "clips": (1.0, 0.0)}
-        self.clip_weight, self.frame_weight = weights.get(config.branches, (0.0, 1.0))
-        self.frames_by_clip, self.frame_means = retriever.frame_pool.by_clip, False
-        self.dim, self.clips = config.width, _CLIPS if retriever.clips is None else clips.rows
-        has_spans = retriever.clips is not None and clips.has_spans
-        self.stored: Mapping[str, RowSet] = {CLIP_TIMES: RowSet(1, lengths=True)} if has_spans else {}
-        self._settings = PackSettings.of(config, keep_last)
+        family = retriever if isinstance(retriever, Retriever) else None
+        self.clip_weight, self.frame_weight = indexed.clip_weight, indexed.frame_weight
+        self.dim, self.clips = retriever.config.width, indexed.clips or _CLIPS
+        self.frames_by_clip, self.frame_means = family is not None and family.frame_pool.by_clip, False
+        self.stored: Mapping[str, RowSet] = {CLIP_TIMES: RowSet(1, lengths=True)} if indexed.spans else {}
+        # Frames that are repeated, to as many as there may be.
+        self._repeated = family is not None and family.config.clip_construction == "merged"
+        self._pairs = family is not None and family.config.frame_query != "words"
+        self._settings = PackSettings.of(retriever.config, keep_last)
         self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
 
     def encode_video(
@@ -78,7 +88,7 @@ class TrainedModel:
         clips = rows["clips"] if "clips" in rows else segment_mean(unit(frames), self.clips)
         spans = video.clip_spans
         stored = {} if spans is None else {CLIP_TIMES: spans[0].T.reshape(-1, 1).numpy()}
-        if self._retriever.config.clip_construction == "merged":  # its frames are repeated to as many as there may be
+        if self._repeated:
             sampled = len(frames)
         return WindowVectors(clips, frames, 0 if self.frames_by_clip else min(sampled, len(frames)), stored)
 
@@ -89,7 +99,9 @@ class TrainedModel:
 
     def _compared(self, query: Texts) -> list[Tensor]:
         """What clips and frames are compared with."""
-        return [query.sentence, query.words[:, 0]] if isinstance(query, TextEmbedding) else [query]
+        if isinstance(query, TextEmbedding) and self._pairs:
+            return [query.sentence, query.words[:, 0]]
+        return [query_vectors(query)]
 
     def _embed(self, texts: Sequence[str]) -> list[Texts]:
         """Queries as the retriever gives them, a batch at a time, their words cut off where those of its data were."""
@@ -110,30 +122,57 @@ class RescoredModel(TrainedModel):
 
     candidates = 200
 
-    def __init__(self, retriever: Retriever, *others: Any) -> None:
-        super().__init__(retriever, *others)
-        config, self._joined = retriever.config, retriever.path is not None
+    def __init__(self, retriever: AnyRetriever, indexed: Indexed, *others: Any) -> None:
+        super().__init__(retriever, indexed, *others)
+        self._joined = _is_joined(retriever)
         self._blocks = "block-" if self._joined else ""
-        self.clip_weight, self.frame_weight = (0.0, 1.0) if self._joined else (1.0, 0.0)
         if self._joined:
-            self.dim, self.clips, self.frames_by_clip = config.query_dim, _CLIPS, False
+            self.dim, self.clips, self.frames_by_clip = retriever.config.query_dim, _CLIPS, False
             self.stored = {"frames": RowSet(self.dim, lengths=True)}
-        names = [name for name in ("clips", "frames") if config.branches in ("both", name)]
-        rows = RowSet(config.width, lengths=True)
+        rows = RowSet(retriever.config.width, lengths=True)
+        names = [name for name, has in (("clips", indexed.clips), ("frames", indexed.frames)) if has]
         self.stored = {**self.stored, **{f"{self._blocks}{name}": rows for name in names}}
 
     def rescore(
         self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "n d"]]]
     ) -> Float32[np.ndarray, " w"]:
         """The score of the whole retriever."""
-        (text,) = self._embed([sentence])
+        (text,), video = self._embed([sentence]), self._joined_rows(windows)
+        with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
+            return self._retriever.score(text, video).total[0].cpu().numpy()
+
+    def moments(
+        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "n d"]]]
+    ) -> list[tuple[Float32[np.ndarray, " n"], Float32[np.ndarray, "n 2"] | None]] | None:
+        """Those that the retriever gives, else the scores of its rows; None beside a path, whose rows were searched."""
+        if self._joined and not self._retriever.kept:
+            return None
+        (text,), found = self._embed([sentence]), []
+        for window in windows:
+            video = self._joined_rows([window])
+            with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
+                own = self._retriever.moments(text, video)
+                rows = None if own is not None else row_scores(self._retriever, text, video)
+                line, spans = rows or (self._retriever.score(text, video).total, None)
+            if own is not None:
+                lists = own_moments(*own, type(self._retriever).__name__)
+            elif spans is not None:
+                lists = ranked_spans(line.float().cpu(), spans.float().cpu())
+            else:
+                found.append((line[0].float().cpu().numpy(), None))
+                continue
+            spans = torch.stack([lists.start, lists.stop], 2)
+            found.append((lists.score[lists.valid].float().numpy(), spans[lists.valid].float().numpy()))
+        return found
+
+    def _joined_rows(self, windows: Sequence[Mapping[str, Float32[np.ndarray, "n d"]]]) -> VideoEmbedding:
+        """Windows as the retriever has encoded them."""
         rows = {name: pad([torch.from_numpy(window[name]) for window in windows]) for name in self.stored}
         clips, _ = rows.get(f"{self._blocks}clips", (None, None))
         frames, mask = rows.get(f"{self._blocks}frames", (None, None))
         path = VideoEmbedding(None, *rows["frames"]) if self._joined else None
-        video = VideoEmbedding(clips, frames, mask, path=path).to(self._device)
-        with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
-            return self._retriever.score(text, video).total[0].cpu().numpy()
+        spans = None if CLIP_TIMES not in rows else rows[CLIP_TIMES][0].unflatten(1, (2, -1))[..., 0].mT
+        return replace(VideoEmbedding(clips, frames, mask, path=path), clip_spans=spans).to(self._device)
 
     def _vectors(self, video: VideoEmbedding, sampled: int) -> WindowVectors:
         if video.path is None:
@@ -141,8 +180,32 @@ class RescoredModel(TrainedModel):
         blocks = {f"{self._blocks}{name}": rows for name, rows in rows_of(video).items()}
         return super()._vectors(video.path, sampled)._replace(stored=blocks)
 
-    def _compared(self, query: Any) -> list[Tensor]:
-        return [query.path if self._joined else query.sentence]
+    def _compared(self, query: Texts) -> list[Tensor]:
+        return [query.path] if isinstance(query, TextEmbedding) and query.path is not None else super()._compared(query)
+
+
+def _is_joined(retriever: AnyRetriever) -> bool:
+    """Whether a kernel path and blocks make the score."""
+    return isinstance(retriever, Retriever) and retriever.path is not None and retriever.has_blocks
+
+
+def _indexed(retriever: AnyRetriever, name: str | Path) -> Indexed:
+    """How an index finds videos with a retriever."""
+    if not isinstance(retriever, Retriever):
+        if (own := retriever.indexed) is None:
+            raise DataError(
+                f"{name}: its model is of kind {retriever.config.kind!r}, which does not say how an index finds videos "
+                "with it. Set `indexed` of its class (prvr.models.Indexed), or evaluate this one with prvr evaluate "
+                f"{name}."
+            )
+        return replace(own, whole=own.whole or bool(retriever.kept))
+    config, clips, joined = retriever.config, retriever.clip_rows, _is_joined(retriever)
+    weights = {"both": (config.clip_weight, config.frame_weight), "clips": (1.0, 0.0)}.get(config.branches, (0.0, 1.0))
+    if (words := config.frame_query == "words") or joined:
+        weights = (0.0, 1.0) if joined else (1.0, 0.0)
+    count, spans = (0, False) if retriever.clips is None else (clips.rows, clips.has_spans)
+    whole = joined or words or bool(retriever.kept)
+    return Indexed(count, config.branches in ("both", "frames"), *weights, whole, spans and not joined)
 
 
 def rows_of(video: VideoEmbedding) -> dict[str, Float32[np.ndarray, "n d"]]:
@@ -165,12 +228,6 @@ def open_trained(name: str | Path, encoder: FeatureSpec, device: Any, text: Text
             f"search with its first stage: --model {weights}"
         )
     retriever, run = load_pretrained(weights), None if files.config_file is None else load_config(files.config_file)
-    if not isinstance(retriever, Retriever):
-        raise DataError(
-            f"{name}: its model is of kind {retriever.config.kind!r}; search compares a query with clips and frames. "
-            "Pass a retriever that has them (hybrid-*, hlformer-*, dreamprvr-*, gmmformer-*), and evaluate this one "
-            f"with prvr evaluate {name}."
-        )
     config = retriever.config
     if config.stream is not None:
         raise DataError(
@@ -188,21 +245,28 @@ def open_trained(name: str | Path, encoder: FeatureSpec, device: Any, text: Text
             raise DataError(f"{name}: was trained on {what} of {before}, these are of {found}. {mend}")
         if width != wanted:
             raise DataError(f"{name}: reads {what} of width {wanted}, those of {found} have {width}. {mend}")
-    if retriever.path is not None and retriever.has_blocks and (gate := float(retriever.path.gate)) in (0, 1):
+    path = retriever.path if isinstance(retriever, Retriever) and _is_joined(retriever) else None
+    if isinstance(retriever, Retriever) and path is not None and (gate := float(path.gate)) in (0, 1):
         retriever = blocks_alone(retriever) if gate else path_alone(retriever)
-    joined = retriever.path is not None and retriever.has_blocks
-    model = RescoredModel if joined or retriever.config.frame_query == "words" else TrainedModel
-    sha256 = _fingerprint(retriever, keep_last)
+    indexed = _indexed(retriever, name)
+    model = RescoredModel if indexed.whole else TrainedModel
+    sha256 = _fingerprint(retriever, indexed, keep_last)
     identity = ModelIdentity("trained", str(files.folder), sha256, encoder.encoder, text.identity)
-    return model(retriever, keep_last, identity, text, device)
+    return model(retriever, indexed, keep_last, identity, text, device)
 
 
-def _fingerprint(retriever: Retriever, keep_last: bool) -> str:
+def _fingerprint(retriever: AnyRetriever, indexed: Indexed, keep_last: bool) -> str:
     """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with.
 
     Only what differs from the defaults of the configuration counts, so that a field added later changes nothing.
     """
-    model = TypeAdapter(ModelConfig).dump_python(
-        retriever.config, mode="json", exclude_defaults=True, serialize_as_any=True
-    )
-    return hash_model(retriever, {"model": model, "keep_last": keep_last})
+    options: Any = {"mode": "json", "exclude_defaults": True, "serialize_as_any": True}
+    facts = {
+        "model": TypeAdapter(type(retriever.config)).dump_python(retriever.config, **options),
+        "keep_last": keep_last,
+    }
+    if not isinstance(retriever, Retriever):
+        facts["indexed"] = asdict(indexed)
+    if retriever.kept:
+        facts["kept"] = {name: config_to_dict(loss.settings) for name, loss in retriever.kept.items()}
+    return hash_model(retriever, facts)

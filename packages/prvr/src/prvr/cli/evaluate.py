@@ -272,7 +272,7 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
     under dense ones where it has them.
     """
     from prvr.evaluation import EvaluationConfig, encode_split, evaluate, write_run
-    from prvr.evaluation.attention import watched
+    from prvr.extensions import extension
     from prvr.training.record import changed_data
 
     device = device_of(args.device)
@@ -283,7 +283,8 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
         for what in changed_data(file.parent, config):
             logger.warning("%s: the %s are not those that the model was trained on", config.data.collection, what)
     with closing(system.open_split(split, config)) as packed:
-        with watched(system.pipeline.first) if args.diagnose else nullcontext([]) as blocks:
+        watched = extension("attention", "--diagnose") if args.diagnose else lambda _: nullcontext([])
+        with watched(system.pipeline.first) as blocks:
             encoded = encode_split(
                 system.pipeline,
                 packed,
@@ -397,7 +398,7 @@ def show_report(
     from prvr.evaluation import tables
 
     first = tables.text_video_table(report) if text_to_video else tables.metrics_table(report)
-    others = (tables.moments_table, *[tables.groups_table, tables.tags_table] * by_group)
+    others = (tables.moments_table, tables.moment_baselines_table, *[tables.groups_table, tables.tags_table] * by_group)
     for table in (tables.blocks_table(report), first, *(make(report) for make in others)):  # a long one comes first
         if table is not None:
             console.print()

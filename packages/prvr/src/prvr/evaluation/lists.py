@@ -1,5 +1,6 @@
 """Ranked lists: the videos of each query after all stages, mAP and nDCG of them, and the moments in them."""
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,18 +18,28 @@ from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.encode import evaluation_mode
 from prvr.evaluation.metrics import RECALLS, Ties, recall_at_k
-from prvr.evaluation.report import ListMetrics, MomentMetrics
+from prvr.evaluation.report import ListMetrics, MomentBaselines, MomentMetrics
 from prvr.evaluation.significance import Interval, bootstrap_intervals
-from prvr.scoring import MomentLists, at_steps, clip_scores, overlaps, ranked_moments, ranked_spans
+from prvr.models.pretrained import PretrainedModel
+from prvr.scoring import MomentLists, overlaps, own_moments, ranked_moments, ranked_spans, row_scores
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix, best_columns
 from prvr.stages.pipelines import Pipeline, rescored
-from prvr.types import Direction, FirstStage, TextEmbedding, Texts, VideoEmbedding, query_vectors
+from prvr.types import Direction, GivesMoments, Texts, VideoEmbedding, pad_to
 
 IOUS = (0.3, 0.5, 0.7)
 """The overlaps with the true moment at which a moment is right."""
 _TASKS: tuple[Literal["vcmr", "svmr"], ...] = ("vcmr", "svmr")
 _LEVEL: dict[Ties, float] = {"worst": 1.0, "mean": 0.5, "best": 0.0}
 """The share of items at the same score that counts as above."""
+_PART = 0.7
+"""Moments below this share of their video are judged by themselves: the whole video is no answer to them."""
+_EDGES = torch.arange(33.0, dtype=torch.float64) / 32
+_CONSTANT = {
+    "whole": _EDGES[None, [0, 32]],
+    "middle": torch.tensor([[1.0, 2.0]], dtype=torch.float64) / 3,
+    "random": torch.combinations(_EDGES),
+}
+"""`(m, 2)` moments that read no query, as shares of the video."""
 DEPTH = 100
 """The number of videos of each query whose moments are ranked."""
 
@@ -226,28 +237,33 @@ class RankedLists:
         return ListMetrics(precision, gain, float(np.mean([len(videos) for videos in self.split.relevant])))
 
     def moment_metrics(
-        self, retriever: FirstStage, encoded: EncodedSplit, *, bootstrap: int = 0, seed: int = 0
-    ) -> tuple[MomentMetrics, ...]:
-        """Moment retrieval in the corpus and in the query's own video; empty if no moment is known.
+        self, pipeline: Pipeline, encoded: EncodedSplit, *, bootstrap: int = 0, seed: int = 0
+    ) -> tuple[tuple[MomentMetrics, ...], tuple[MomentBaselines, ...]]:
+        """Moment retrieval in the corpus and in the query's own video, and beside answers that read no query.
+
+        Both are empty if no moment is known, the first one also if the system has no moments.
 
         A moment of a video scores as its video does, less by as much as its highest step is below that of the best
         moment there: so the best moments stand in the order of their videos. Moments of another right video are left
         out, since the true times in it are unknown.
 
         Args:
-            retriever: the first stage, which scores the steps of a video.
+            pipeline: ranks videos and gives moments, see `video_moments`.
             encoded: the result of `encode_split` for this split.
             bootstrap: number of resamples of videos for the intervals; 0 for none.
             seed: of the bootstrap.
         """
         if not (self.needed and self.timed.any()):
-            return ()
+            return (), ()
         columns = torch.cat(self.columns)
         scores = torch.cat(self.scores)
         right = torch.cat(self.right)
         timed = torch.from_numpy(self.timed)
         owner = torch.from_numpy(self.split.query_to_video)
         own_score = scores.masked_fill(columns != owner[:, None], -torch.inf).amax(1)  # -inf: beyond the videos listed
+        is_first = (torch.ge if self.ties == "best" else torch.gt)(
+            own_score, scores.masked_fill(right, -torch.inf).amax(1)
+        )
         # By task, IoU and query: the score of the best right moment, the wrong ones above it, and those level with it.
         best = torch.full((len(_TASKS), len(IOUS), len(owner)), -torch.inf, dtype=torch.float64)
         above, level = torch.zeros_like(best), torch.zeros_like(best)
@@ -256,10 +272,11 @@ class RankedLists:
         queries = timed.nonzero()[:, 0]
         for video, some in _by_video(owner[queries]):
             rows = queries[some]
-            moments = self._moments(retriever, encoded, video, rows)
+            moments = self._moments(pipeline, encoded, video, rows)
             if moments is None:
-                return ()
-            wrong = self._overlaps(moments, video, rows) < ious
+                return (), self._baselines(is_first, None)
+            unit = float(self.split.durations[video]) / moments.length
+            wrong = self._overlaps(moments.start * unit, moments.stop * unit, rows) < ious
             score = torch.stack([own_score[rows, None] + moments.score, moments.score])[:, None]
             best[:, :, rows] = top = score.masked_fill(wrong, -torch.inf).amax(3)
             above[:, :, rows] = (wrong & (score > top[..., None])).sum(3).double()
@@ -268,13 +285,14 @@ class RankedLists:
         queries, places = (timed[:, None] & ~right).nonzero().T
         for video, some in _by_video(columns[queries, places]):
             rows = queries[some]
-            moments = self._moments(retriever, encoded, video, rows)
+            moments = self._moments(pipeline, encoded, video, rows)
             assert moments is not None
             score, top = scores[rows, places[some], None] + moments.score, best[0][:, rows, None]
             above[0][:, rows] += (score > top).sum(2)
             level[0][:, rows] += (score == top).sum(2)
 
         ranks = (1 + above + _LEVEL[self.ties] * level).masked_fill(best == -torch.inf, torch.inf)[:, :, timed]
+        baselines = self._baselines(is_first, ranks)
         owners, metrics = owner[timed].numpy(), list[MomentMetrics]()
         for i, j in np.ndindex(len(_TASKS), len(IOUS)):
             places, intervals = ranks[i, j], dict[str, Interval]()
@@ -283,24 +301,47 @@ class RankedLists:
                 del intervals["sumr"]
             recalls = (recall_at_k(places, k) for k in RECALLS)
             metrics.append(MomentMetrics(_TASKS[i], IOUS[j], *recalls, queries=len(places), intervals=intervals))
-        return tuple(metrics)
+        return tuple(metrics), baselines
+
+    def _baselines(
+        self, is_first: Bool[Tensor, " q"], ranks: Float[Tensor, "2 i n"] | None
+    ) -> tuple[MomentBaselines, ...]:
+        """The shares of queries that the first moment answers; `is_first`: no wrong video stands above the own one."""
+        queries = torch.from_numpy(self.timed).nonzero()[:, 0]
+        lengths = torch.from_numpy(self.split.durations[self.split.query_to_video]).double()[queries, None]
+        bounds, hits = torch.tensor(IOUS, dtype=torch.float64)[:, None, None], dict[str, Tensor]()
+        for name, spans in _CONSTANT.items():
+            found = list[Tensor]()
+            for rows, length in zip(queries.split(1024), lengths.split(1024), strict=True):
+                start, stop = spans.T[:, None] * length
+                found.append((self._overlaps(start, stop, rows) >= bounds).double().mean(2))
+            hits[name] = torch.cat(found, 1)
+        start, end, _ = (torch.from_numpy(part)[queries] for part in self.split.moments)
+        share, baselines = (end - start) / lengths[:, 0], list[MomentBaselines]()
+        for below, (i, task), (j, iou) in itertools.product((1.0, _PART), enumerate(_TASKS), enumerate(IOUS)):
+            some = share < below if below < 1 else torch.ones_like(share, dtype=torch.bool)
+            if bool(some.any()):
+                ranked = is_first[queries] | (task == "svmr")
+                rates = {name: float(100 * (hit[j] * ranked)[some].mean()) for name, hit in hits.items()}
+                model = None if ranks is None else float(100 * (ranks[i, j, some] <= 1).double().mean())
+                baselines.append(MomentBaselines(task, iou, below, int(some.sum()), model, **rates))
+        return tuple(baselines)
 
     def _moments(
-        self, retriever: FirstStage, encoded: EncodedSplit, video: int, rows: Int[Tensor, " n"]
+        self, pipeline: Pipeline, encoded: EncodedSplit, video: int, rows: Int[Tensor, " n"]
     ) -> MomentLists | None:
         """Moments of a video for some queries, scored relative to the best one; -inf is no moment."""
-        text = encoded.text[rows.to(encoded.text.device)]
-        moments = video_moments(retriever, encoded, self.split, text, video)
+        moments = video_moments(pipeline, encoded, self.split, rows, video)
         if moments is None:
             return None
         return replace(moments, score=(moments.score - moments.score[:, :1]).masked_fill(~moments.valid, -torch.inf))
 
-    def _overlaps(self, moments: MomentLists, video: int, rows: Int[Tensor, " n"]) -> Float[Tensor, "n m"]:
-        """Intersection over union of moments with the true one of each query; of several the largest."""
-        unit = float(self.split.durations[video]) / moments.length
+    def _overlaps(
+        self, start: Float[Tensor, "n m"], stop: Float[Tensor, "n m"], rows: Int[Tensor, " n"]
+    ) -> Float[Tensor, "n m"]:
+        """Intersection over union of moments, in seconds, with the true one of each query; of several the largest."""
         windows = torch.from_numpy(self.split.windows)[:, rows, :, None]
-        spans = moments.start * unit, moments.stop * unit
-        return torch.stack([overlaps(*spans, *times.unbind(1)) for times in windows]).amax(0)
+        return torch.stack([overlaps(start, stop, *times.unbind(1)) for times in windows]).amax(0)
 
 
 def _by_video(videos: Int[Tensor, " n"]) -> Iterator[tuple[int, Int[Tensor, " _"]]]:
@@ -311,40 +352,54 @@ def _by_video(videos: Int[Tensor, " n"]) -> Iterator[tuple[int, Int[Tensor, " _"
 
 
 def video_moments(
-    retriever: FirstStage, encoded: EncodedSplit, split: PackedSplit, text: Texts, video: int
+    pipeline: Pipeline, encoded: EncodedSplit, split: PackedSplit, queries: Int[Tensor, " n"], video: int
 ) -> MomentLists | None:
     """The moments of a video for some queries, the best first, on the host; the best one is that of search.
 
-    By the score of frames and clips at the time of each frame, of clips alone, or of the parts of the video that clips
-    are, where clips say so; of a kernel path alone beside blocks. None if the retriever keeps neither clips nor frames.
+    Those of the last stage that gives moments, else those of the first stage (`moments`), else those of its rows, by
+    the score that ranks videos (`prvr.scoring.row_scores`). None if there are no rows.
 
     Args:
-        retriever: the first stage.
+        pipeline: ranks videos.
         encoded: the result of `encode_split` for this split.
         split: the packed split.
-        text: the embeddings of the queries.
+        queries: the numbers of the queries.
         video: the number of the video.
+
+    Raises:
+        InputError: moments that a part gives are NaN, reversed or outside the video.
     """
-    index = next(i for i, part in enumerate(encoded.slices) if part.stop > video)
-    part, row = encoded.videos[index], video - encoded.slices[index].start
-    if part.path is not None and isinstance(text, TextEmbedding) and text.path is not None:
-        part, text = part.path, text.path  # whose rows an index holds, and what is re-ranked keeps its moments
-    clips = None if part.clips is None else part.clips[row]
-    if clips is not None and part.clip_spans is not None:
-        line = clip_scores(query_vectors(text), clips[None])[:, 0]
-        return ranked_spans(line.double().cpu(), part.clip_spans[row].double().cpu())
-    frames = None
-    if part.frames is not None and part.frames.shape[1] > 1:  # finer than clips, unless pooled to one
-        count = int(split.frame_counts[video])
-        frames = part.frames[row, :count]  # padding is no time
-        if part.frame_mask is not None:  # rows of a kernel path are fewer than frames
-            frames = frames[part.frame_mask[row, :count]]
-    if clips is not None and frames is not None:  # each step of time is scored as a video of its own
-        every = torch.ones(len(frames), 1, dtype=torch.bool, device=frames.device)
-        steps = VideoEmbedding(at_steps(clips, len(frames))[:, None], frames[:, None], every, unit=part.unit)
-        line = retriever.score(text, steps).total
-    elif (tokens := clips if frames is None else frames) is not None:
-        line = clip_scores(query_vectors(text), tokens[None])[:, 0]
-    else:
+    first, inputs = pipeline.first, encoded.stages or (None,) * len(pipeline.stages)
+    for part, own in (*reversed([*zip(pipeline.stages, inputs, strict=False)]), (first, None)):
+        if not isinstance(part, GivesMoments):
+            continue
+        found = part.moments(*_compared(encoded if own is None else own, split, queries, video))
+        if found is not None:
+            kept = ", ".join(part.kept) if isinstance(part, PretrainedModel) else ""  # losses, by name
+            return own_moments(*found, f"{kept or type(part).__name__}, video {split.video_ids[video]!r}")
+    rows = row_scores(first, *_compared(encoded, split, queries, video))
+    if rows is None:
         return None
-    return ranked_moments(line.double().cpu())
+    line, spans = rows
+    return (
+        ranked_moments(line.double().cpu())
+        if spans is None
+        else ranked_spans(line.double().cpu(), spans.double().cpu())
+    )
+
+
+def _compared(
+    encoded: EncodedSplit, split: PackedSplit, queries: Int[Tensor, " n"], video: int
+) -> tuple[Texts, VideoEmbedding]:
+    """Some queries and one video, as long as the longest, so that it may be told from one whose frames are pooled."""
+    index = next(i for i, part in enumerate(encoded.slices) if part.stop > video)
+    number = video - encoded.slices[index].start
+    one = encoded.videos[index][slice(number, number + 1)]
+    if one.frames is not None:
+        mask = one.frame_mask
+        if mask is None:  # padding is no time
+            places = torch.arange(one.frames.shape[1], device=one.frames.device)
+            mask = places[None] < max(1, int(split.frame_counts[video]))
+        longest = max(part.frames.shape[1] for part in encoded.videos if part.frames is not None)
+        one = replace(one, frames=pad_to(one.frames, longest), frame_mask=pad_to(mask, longest))
+    return encoded.text[queries.to(encoded.text.device)], one

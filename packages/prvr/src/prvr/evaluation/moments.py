@@ -11,7 +11,7 @@ from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
 from prvr.evaluation.lists import ranked_rows, video_moments
 from prvr.stages.matrix import EncodedSplit
 from prvr.stages.pipelines import Pipeline, as_pipeline
-from prvr.types import FirstStage, Texts
+from prvr.types import FirstStage
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ def find_moments(
     """The k best videos of the gallery for some queries, each with its best moment in seconds.
 
     Args:
-        system: a retriever, or a pipeline: its stages decide on the order, its first stage on the moments.
+        system: a retriever, or a pipeline: its stages decide on the order; moments as in
+            `prvr.evaluation.lists.video_moments`.
         split: a packed split.
         queries: indices of the queries; one row of scores per query is in memory.
         k: number of videos; a smaller gallery is returned as a whole.
@@ -83,30 +84,28 @@ def find_moments(
         seed: the seed of samples that the model draws.
     """
     pipeline = as_pipeline(system)
-    retriever = pipeline.first
-    where = device_of(retriever, device)
+    where = device_of(pipeline.first, device)
     if encoded is None:
         encoded = encode_split(pipeline, split, device=where, seed=seed)
 
-    def moment_of(text: Texts, video: int) -> tuple[float | None, float | None]:
+    def moment_of(query: int, video: int) -> tuple[float | None, float | None]:
         """The best moment; None if the length of the video is unknown."""
-        duration = float(split.durations[video])
-        moments = video_moments(retriever, encoded, split, text, video) if duration > 0 else None
+        duration, number = float(split.durations[video]), torch.tensor([query])
+        moments = video_moments(pipeline, encoded, split, number, video) if duration > 0 else None
         if moments is None:
             return None, None
         unit = duration / moments.length
         return float(moments.start[0, 0]) * unit, float(moments.stop[0, 0]) * unit
 
     with evaluation_mode(pipeline, where, seed):
-        text = encoded.text[torch.as_tensor(queries, device=where)]
         scores = torch.cat([row for _, row in ranked_rows(pipeline, encoded, "t2v", only=queries)])
         values, videos = (t.cpu() for t in scores.topk(min(k, scores.shape[1])))
         examples = []
-        for i, (query, own) in enumerate(zip(queries, text.split(1), strict=True)):
+        for i, query in enumerate(queries):
             times = float(split.moments.start[query]), float(split.moments.end[query])
             start, end = (None, None) if np.isnan(times).any() else times
             hits = tuple(
-                Hit(split.video_ids[v], value, *moment_of(own, v))
+                Hit(split.video_ids[v], value, *moment_of(query, v))
                 for value, v in zip(values[i].tolist(), videos[i].tolist(), strict=True)
             )
             video = split.video_ids[int(split.query_to_video[query])]

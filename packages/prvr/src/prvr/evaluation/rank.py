@@ -103,7 +103,7 @@ def evaluate(
         lists = RankedLists(split, config.ties, config.lists)
         count = _count_stages if pipeline.stages else _count_first
         counts = count(pipeline, split, encoded, config, lists)
-        moments = lists.moment_metrics(pipeline.first, encoded, bootstrap=config.bootstrap, seed=config.seed)
+        moments, baselines = lists.moment_metrics(pipeline, encoded, bootstrap=config.bootstrap, seed=config.seed)
         owner = torch.from_numpy(split.query_to_video)
         siblings = text_to_text_ranks(
             query_vectors(encoded.text), owner.to(where), config.ties, config.query_batch
@@ -111,7 +111,7 @@ def evaluate(
     misses = len(owner) - len(siblings)
     text_to_text = RetrievalMetrics.from_ranks(siblings, misses=misses) if len(siblings) else None
     report = _report(split, counts, text_to_text, config, pipeline.describe())
-    return replace(report, lists=lists.metrics(), moments=moments)
+    return replace(report, lists=lists.metrics(), moments=moments, baselines=baselines)
 
 
 def _count_first(

@@ -14,13 +14,32 @@ from prvr.data.atomic import write_file
 from prvr.data.hashes import read_signed, signed
 from prvr.data.packed import Labels
 from prvr.errors import DataError
-from prvr.evaluation.attention import BlockUse
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, Ties
 from prvr.evaluation.significance import Interval
 from prvr.reading import LARGE, parse_record, read_bytes
 
 FORMAT = 3
 _ARRAYS = ("ranks", "query_ids", "query_to_video", "video_ranks", "video_ids")
+
+
+@dataclass(frozen=True)
+class BlockUse:
+    """What a block of attention does on the first batch of an evaluation, means over its positions and heads.
+
+    Args:
+        block: its name in the model, and its number in its stack.
+        deviation: of the logits over keys, before the window. Near 0 the block averages, whatever the content.
+        entropy: of the softmax of these logits, as a share of that of equal weights, in [0, 1].
+        other_registers: change of the output, relative to its length, with the registers of another video in place of
+            a video's own; None without registers, or of one video.
+        mean_register: the same with the mean of a video's registers in the place of each.
+    """
+
+    block: str
+    deviation: float
+    entropy: float
+    other_registers: float | None = None
+    mean_register: float | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +97,28 @@ class MomentMetrics:
 
 
 @dataclass(frozen=True)
+class MomentBaselines:
+    """R@1 of moments, in percent, of a model and of answers that read no query, in the model's ranking of videos.
+
+    Args:
+        task, iou: as of `MomentMetrics`.
+        below: queries whose moment takes less than this share of its video; 1: all.
+        queries: their number.
+        model: of the model; None if it has no moments.
+        whole, middle, random: of the whole video, its middle third, and any part between 32 equal parts, on average.
+    """
+
+    task: Literal["vcmr", "svmr"]
+    iou: float
+    below: float
+    queries: int
+    model: float | None
+    whole: float
+    middle: float
+    random: float
+
+
+@dataclass(frozen=True)
 class EvaluationReport:
     """The metrics of a model on a split, and the ranks that they are computed from.
 
@@ -103,7 +144,8 @@ class EvaluationReport:
         changed: keys of the first stage's configuration that differ from training, with their values.
         blocks: what each block of attention of the first stage does; empty if it has none.
         lists: mAP and nDCG; None if every query has one right video, or lists were not evaluated.
-        moments: moment retrieval; empty if no moment is known, or lists were not evaluated.
+        moments: moment retrieval; empty if no moment is known, the model has none, or lists were not evaluated.
+        baselines: the first moments beside answers that read no query; empty if no moment is known, or likewise.
     """
 
     split: str
@@ -128,6 +170,7 @@ class EvaluationReport:
     blocks: tuple[BlockUse, ...] = field(default=(), compare=False)
     lists: ListMetrics | None = None
     moments: tuple[MomentMetrics, ...] = ()
+    baselines: tuple[MomentBaselines, ...] = ()
 
     @property
     def above_chance(self) -> bool:

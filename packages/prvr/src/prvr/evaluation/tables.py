@@ -121,18 +121,38 @@ def groups_table(report: EvaluationReport) -> Table | None:
     return _metrics_table("text to video by moment-to-video ratio", caption, "ratio", _PARTS, rows)
 
 
+_TASKS = {"vcmr": "in the corpus (VCMR)", "svmr": "in its video (SVMR)"}
+
+
 def moments_table(report: EvaluationReport) -> Table | None:
     """Recall of moments, in the corpus and in the query's own video; None if the report has none."""
     if not report.moments:
         return None
-    names = {"vcmr": "in the corpus (VCMR)", "svmr": "in its video (SVMR)"}
     caption = _with_moments(report.moments[0].queries, report)
     table = new_table("moment retrieval", caption, [""], ("IoU", "R@1", "its interval", "R@5", "R@10", "R@100"))
     for metrics in report.moments:
         first = metrics.intervals.get("r1")
         interval = "-" if first is None else f"{first.low:.1f} .. {first.high:.1f}"
         recalls = (f"{value:.1f}" for value in (metrics.r5, metrics.r10, metrics.r100))
-        table.add_row(names[metrics.task], f"{metrics.iou:.1f}", f"{metrics.r1:.1f}", interval, *recalls)
+        table.add_row(_TASKS[metrics.task], f"{metrics.iou:.1f}", f"{metrics.r1:.1f}", interval, *recalls)
+    return table
+
+
+def moment_baselines_table(report: EvaluationReport) -> Table | None:
+    """The first moments beside answers that read no query; None if no moment is known."""
+    if not report.baselines:
+        return None
+    caption = None if report.moments else "moments of this model: not reported, its rows have no score of their own"
+    columns = ("IoU", "queries", "model", "whole video", "middle third", "random part")
+    table = new_table("R@1 of moments beside answers that read no query", caption, [""], columns)
+    below = 1.0
+    for one in report.baselines:
+        if one.below != below:
+            table.add_section()
+        below = one.below
+        name = _TASKS[one.task] + f", below {below:.0%}" * (below < 1)
+        rates = ("-" if rate is None else f"{rate:.1f}" for rate in (one.model, one.whole, one.middle, one.random))
+        table.add_row(name, f"{one.iou:.1f}", f"{one.queries:,}", *rates)
     return table
 
 

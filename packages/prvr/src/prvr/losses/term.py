@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from prvr.config import AnyModelConfig
 from prvr.errors import InputError
-from prvr.types import Labels, RetrieverOutput, query_vectors
+from prvr.types import GivenMoments, Labels, RetrieverOutput, VideoEmbedding, query_vectors
 from regdiff.registers import RegisterGenerator
 
 S = TypeVar("S")
@@ -20,7 +20,19 @@ Negatives = Literal["random", "hard", "hardest"]
 
 @dataclass(frozen=True)
 class LossInputs:
-    """The arguments of one call of the objective, as each term receives them; see `prvr.objective.Objective`."""
+    """The arguments of one call of the objective, as each term receives them; see `prvr.objective.Objective`.
+
+    Args:
+        output: embeddings of the q queries and v videos of the batch, and their scores.
+        labels: which videos answer which queries; ids, texts and moments of queries.
+        negatives: how triplet terms choose wrong videos: "random", "hard" or "hardest".
+        register_targets: targets of the registers; None: the perturbed mean of the queries of each video.
+        warm_up: the run is in its first epochs, `train.warm_up_epochs`.
+        generator: source of all draws; None: torch's own.
+        register_generator: that of the retriever.
+        noise: standard normal numbers in place of draws.
+        epoch: of the run, from 0.
+    """
 
     output: RetrieverOutput
     labels: Labels
@@ -64,11 +76,21 @@ class Term(nn.Module, ABC, Generic[S]):
     Args:
         settings: its own settings.
         model: configuration of the retriever that is trained.
+
+    Attributes:
+        kept: whether it is trained, saved and loaded with the retriever, whose moments are then those that it gives;
+            else training alone needs its parameters.
     """
+
+    kept: ClassVar[bool] = False
 
     def __init__(self, settings: S, model: AnyModelConfig) -> None:
         super().__init__()
         self.settings = settings
+
+    def moments(self, text: Any, video: VideoEmbedding) -> GivenMoments:
+        """Moments of one video for every query, of a term that is kept: see `prvr.types.GivesMoments`."""
+        return None
 
     @abstractmethod
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""] | dict[str, Tensor]:

@@ -10,11 +10,12 @@ from prvr.models.auto import (
 )
 from prvr.models.encoders import QueryPart
 from prvr.models.layers import TokenWeights, project_bounds
-from prvr.models.own_retriever import OwnRetriever
+from prvr.models.own_retriever import Indexed, OwnRetriever
 from prvr.models.retriever import Retriever
 
 __all__ = [
     "AnyRetriever",
+    "Indexed",
     "OwnRetriever",
     "QueryPart",
     "Retriever",

@@ -1,6 +1,7 @@
 """The retriever that a configuration describes, new or from a folder."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,9 @@ def path_alone(retriever: Retriever) -> Retriever:
 
 def blocks_alone(retriever: Retriever) -> Retriever:
     """The same retriever without the linear path that it starts from."""
-    return _with_weights(retriever, replace(retriever.config, start="drawn"))
+    copy = _with_weights(retriever, replace(retriever.config, start="drawn"))
+    copy.kept = retriever.kept
+    return copy
 
 
 def _with_weights(retriever: Retriever, config: ModelConfig) -> Retriever:
@@ -118,6 +121,7 @@ def reconfigured(retriever: AnyRetriever, changes: Mapping[str, Any]) -> AnyRetr
     config: Any = validated(type(retriever.config), values["model"], "model")
     with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
         copy: Any = type(retriever)(config)
+    copy.kept = deepcopy(retriever.kept)
     try:
         copy.load_state_dict(retriever.state_dict())
     except RuntimeError as error:

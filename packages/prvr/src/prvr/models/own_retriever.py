@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from jaxtyping import Bool, Float
@@ -12,6 +13,29 @@ from prvr.models.pretrained import PretrainedModel
 from prvr.types import Batch, RetrieverOutput, Scores, Texts, VideoEmbedding
 
 _Model = TypeVar("_Model", bound="OwnRetriever")
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """What an index of `prvr search` needs of a retriever.
+
+    Its score is `clip_weight` max cos(q, clips) + `frame_weight` max cos(q, frames) of the one vector of a query
+    (`prvr.types.query_vectors`); or, with `whole`, this sum finds 200 videos, which `score` orders.
+
+    Args:
+        clips: how many clips each video has; 0: none, and means of its frames find candidates.
+        frames: whether it has frames, one for each that was sampled, in order of time.
+        clip_weight, frame_weight: the weights; of a retriever without clips, `clip_weight` is that of the means.
+        whole: whether `score` and `moments` are asked for the best videos. They see clips, frames and `clip_spans`.
+        spans: whether clips say which part of the video they are (`clip_spans`).
+    """
+
+    clips: int = 0
+    frames: bool = True
+    clip_weight: float = 0.0
+    frame_weight: float = 1.0
+    whole: bool = False
+    spans: bool = False
 
 
 class OwnRetriever(PretrainedModel, ABC):
@@ -25,7 +49,10 @@ class OwnRetriever(PretrainedModel, ABC):
 
     Attributes:
         backbone: a pretrained part, which is trained at `optim.backbone_lr`; None without one.
+        indexed: how `prvr search` finds videos with it; None: it does not.
     """
+
+    indexed: Indexed | None = None
 
     def __init__(self, config: Any) -> None:
         super().__init__()

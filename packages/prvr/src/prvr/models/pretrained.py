@@ -15,12 +15,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_file
 from torch import Tensor, nn
 
-from prvr.config import config_to_dict, expect_imported
+from prvr.config import LOSSES, config_to_dict, expect_imported, own_modules, validated
 from prvr.errors import DataError, PrvrError
 from prvr.reading import read_object, short
+from prvr.types import GivenMoments, VideoEmbedding
 
 _Model = TypeVar("_Model", bound="PretrainedModel")
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, KEPT = "config.json", "model.safetensors", "kept"
 SHIPPED = Path(__file__).parent / "shipped"
 """The folder of the models that ship with prvr, each a folder of its name."""
 ABOUT = "prvr"
@@ -51,7 +52,19 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC, library_name="prvr",
 
     Not through the hub's own `from_pretrained`: it drops keys that it does not know, leaves weights that are not in
     the file as they were drawn, asks the network for every folder that is missing, and prints.
+
+    Attributes:
+        kept: losses that are kept with the model (`prvr.losses.Term.kept`), by name.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = nn.ModuleDict()
+
+    def moments(self, text: Any, video: VideoEmbedding) -> GivenMoments:
+        """Moments of one video for every query, see `prvr.types.GivesMoments`: those of the last head that has any."""
+        given = (head.moments(text, video) for head in reversed([*self.kept.values()]))  # pyright: ignore[reportCallIssue]
+        return next((found for found in given if found is not None), None)
 
     @classmethod
     @abstractmethod
@@ -77,10 +90,14 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC, library_name="prvr",
         """
         folder = pretrained_folder(pretrained_model_name_or_path, **options)
         values, config, weights = read_model_config(folder), folder / CONFIG, folder / WEIGHTS
+        heads = values.pop(KEPT, {})
         if not weights.is_file():
             raise DataError(f"{weights}: no such file. Expected a folder written by save_pretrained.")
         try:
             model = cls.from_config_file(values)
+            for name, settings in heads.items():
+                entry = LOSSES[name]
+                model.kept[name] = entry.part(validated(entry.settings, settings, f"{KEPT}.{name}"), model.config)
         except PrvrError as error:
             raise type(error)(f"{config}: {error}") from error
         except (OverflowError, RuntimeError) as error:
@@ -95,14 +112,16 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC, library_name="prvr",
         return model
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        """Writes the weights; and for parts of others, a `config.json` that names their modules under `imports`."""
+        """Writes the weights; and for heads and parts of others, a `config.json` that names them and their modules."""
         weights = self.state_dict()
         if any(tensor.device.type != "cpu" for tensor in weights.values()):
             save_file(on_host(weights), save_directory / WEIGHTS, {"format": "pt"})
         else:
             super()._save_pretrained(save_directory)
-        if modules := getattr(self.config, "own_modules", []):
-            values = config_to_dict(self.config) | {"imports": modules}
+        heads = {name: config_to_dict(head.settings) for name, head in self.kept.items()}
+        modules = sorted({*getattr(self.config, "own_modules", []), *own_modules(LOSSES[name] for name in heads)})
+        if modules or heads:
+            values = config_to_dict(self.config) | {"imports": modules} | ({KEPT: heads} if heads else {})
             text = json.dumps(values, sort_keys=True, indent=2)
             (save_directory / CONFIG).write_text(text, encoding="utf-8", newline="\n")
 

@@ -230,7 +230,7 @@ class Retriever(PretrainedModel):
         else:
             if video.clips is not None:
                 clips, clips_dot = max_scores(vectors, video.clips, None, dots, unit=unit)
-            if self.frame_query is not None:
+            if self.frame_query is not None and (video.frames is not None or clips is None):
                 frames, frames_dot = frame_scores(self.frame_query, text, video, dots)
             elif video.frames is not None:
                 frames, frames_dot = max_scores(vectors, video.frames, video.frame_mask, dots, unit=unit)

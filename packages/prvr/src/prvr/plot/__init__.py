@@ -4,6 +4,7 @@
 
 | module | pictures |
 |---|---|
+| `prvr.plot.attention` | none: what attention looks at, for `prvr evaluate --diagnose` |
 | `prvr.plot.curves` | a metric over what is swept |
 | `prvr.plot.embeddings` | frames and registers by t-SNE |
 | `prvr.plot.examples` | the best videos for a query |
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["EXTENSIONS", "PLOTS", "PlotInput", "draw", "save_figure", "sweep_figure"]
 
-EXTENSIONS = {"commands": "prvr.plot.commands", "imported": "prvr.plot.cli:add_plots"}
+EXTENSIONS = {
+    "commands": "prvr.plot.commands",
+    "imported": "prvr.plot.cli:add_plots",
+    "attention": "prvr.plot.attention:watched",
+}
 """What this package adds, see `prvr.extensions`."""
 
 __getattr__ = deferred(

@@ -11,7 +11,7 @@ from torch import Tensor
 from prvr.config.registry import Registry
 from prvr.data.packed import PackedSplit, QueryBatch
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix
-from prvr.types import Direction, FirstStage, TextVideoEncoder
+from prvr.types import Direction, FirstStage, GivenMoments, TextVideoEncoder, VideoEmbedding
 
 Rescore = Callable[[Float[Tensor, "r k"], slice, Int[Tensor, "r k"] | None], Float[Tensor, "r k"]]
 """`(scores, rows, columns) -> new scores`, higher is better: the scores so far of the rows `rows` with the columns
@@ -71,6 +71,10 @@ class Stage(ABC):
             matrix: scores and embeddings of `encoder`, or of the first stage; knows the ids of columns.
             prepared: the result of `prepare`.
         """
+
+    def moments(self, text: Any, video: VideoEmbedding) -> GivenMoments:
+        """Moments of one video as `encoder` embeds it, see `prvr.types.GivesMoments`; by default, None."""
+        return None
 
     def check(self, first: FirstStage) -> None:  # noqa: B027
         """Raises InputError for a first stage that this stage cannot follow; by default, any first stage fits."""

@@ -282,13 +282,14 @@ def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def load_best(folder: Path, module: nn.Module, name: str = "model.safetensors") -> None:
+def load_best(folder: Path, module: nn.Module, name: str = "model.safetensors", *, kept: bool = False) -> None:
     """Loads a file of `best/` into a module of the same configuration.
 
     Args:
         folder: `best/`, or one like it.
         module: a retriever, or the objective.
         name: `model.safetensors` for the retriever, `objective.safetensors` for the objective.
+        kept: the file may lack losses that are kept with the retriever, or have others: those stay, these are left out.
 
     Raises:
         TrainingError: they are missing, unreadable, or those of another model.
@@ -300,6 +301,9 @@ def load_best(folder: Path, module: nn.Module, name: str = "model.safetensors") 
         weights = load_file(path)
     except (SafetensorError, OSError) as error:
         raise TrainingError(f"{path}: cannot be read ({error}). Restore it from a backup, or train again.") from error
+    if kept:
+        own = {key: value for key, value in module.state_dict().items() if key.startswith("kept.")}
+        weights = own | {key: value for key, value in weights.items() if key in own or not key.startswith("kept.")}
     load_weights(module, weights, path)
 
 

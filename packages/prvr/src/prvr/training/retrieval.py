@@ -114,7 +114,7 @@ def train(
             fit_start(config, run, data.splits)
             retriever = start(config, run)
         if objective is None:
-            objective = Objective(config.loss, config.model, retriever.registers)
+            objective = Objective(config.loss, config.model, retriever.registers, retriever.kept)
             if config.train.start_from is not None and run.state is None:
                 load_start(config.train.start_from, retriever, objective)
         task = RetrievalTask(config, run.accelerator, retriever, objective, data.batches, data.splits.selection)

@@ -9,8 +9,8 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from prvr.config import LossSettings
-from prvr.losses.queries import block_cosines, queries_of_videos
 from prvr.losses.term import LossInputs, Term
+from prvr.published.blocks_of_queries import block_cosines, queries_of_videos
 
 _NO_QUERY = 2.0  # more than any cosine
 

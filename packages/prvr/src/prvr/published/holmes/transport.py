@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from prvr.config import COMPAT, AnyModelConfig, ModelConfig
-from prvr.losses.queries import block_cosines, queries_of_videos
 from prvr.losses.term import LossInputs, Term
+from prvr.published.blocks_of_queries import block_cosines, queries_of_videos
 from prvr.published.holmes import TransportSettings
 from prvr.published.holmes.evidence import dirichlet_loss, evidence_of
 

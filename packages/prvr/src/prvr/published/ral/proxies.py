@@ -6,9 +6,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from prvr.config import COMPAT, AnyModelConfig, ModelConfig
-from prvr.losses.queries import queries_of_videos
 from prvr.losses.term import LossInputs, Term
 from prvr.models.layers import initialise, masked_mean
+from prvr.published.blocks_of_queries import queries_of_videos
 from prvr.published.ral import ProxySettings
 from prvr.types import TextEmbedding
 from regdiff.registers import Gaussian, PriorSampler

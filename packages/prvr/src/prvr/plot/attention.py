@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,29 +9,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from prvr.evaluation.report import BlockUse
 from prvr.models.blocks import Mixer, RegisterTokens, Window, key_mask
 from prvr.models.rows import Sequences
 from prvr.types import FirstStage
-
-
-@dataclass(frozen=True)
-class BlockUse:
-    """What a block of attention does on the first batch of an evaluation, means over its positions and heads.
-
-    Args:
-        block: its name in the model, and its number in its stack.
-        deviation: of the logits over keys, before the window. Near 0 the block averages, whatever the content.
-        entropy: of the softmax of these logits, as a share of that of equal weights, in [0, 1].
-        other_registers: change of the output, relative to its length, with the registers of another video in place of
-            a video's own; None without registers, or of one video.
-        mean_register: the same with the mean of a video's registers in the place of each.
-    """
-
-    block: str
-    deviation: float
-    entropy: float
-    other_registers: float | None = None
-    mean_register: float | None = None
 
 
 def logit_spread(
