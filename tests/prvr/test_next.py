@@ -184,13 +184,12 @@ def test_a_benchmark_and_a_checkpoint(folder: Path, capsys: pytest.CaptureFixtur
     config = golden.load(torch.float32)[0].config
     captions = {"test": [Caption(f"v{n}#enc#0", f"v{n}", "words") for n in range(3)]}
     draw = np.random.default_rng(0)
-    sides = {
-        kind: [(name, draw.standard_normal((5, width)).astype(np.float32)) for name in names]
-        for kind, names, width in (
-            ("videos", ["v0", "v1", "v2"], config.video_dim),
-            ("queries", ["v0#enc#0", "v1#enc#0", "v2#enc#0"], config.query_dim),
-        )
-    }
+
+    def rows(width: int, *names: str) -> list[tuple[str, np.ndarray]]:
+        return [(name, draw.standard_normal((5, width)).astype(np.float32)) for name in names]
+
+    videos = rows(config.video_dim, "v0", "v1", "v2")
+    queries = rows(config.query_dim, "v0#enc#0", "v1#enc#0", "v2#enc#0")
     WRITERS["uca"](folder / "annotations")
     names = [f"Abuse{number}_x264.mp4" for number in ("001", "043")]
     export_features(noise_features(TOY, [*names, "Normal_Videos_003_x264.mp4"]), folder / "more")
@@ -199,5 +198,5 @@ def test_a_benchmark_and_a_checkpoint(folder: Path, capsys: pytest.CaptureFixtur
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "--preset hybrid-toy --data-root data --data.collection uca --train.protocol val" in said
-    write_layout(folder / "ROOT" / "tvr", TextData(captions), feature="i3d_resnet", **sides)
+    write_layout(folder / "ROOT" / "tvr", TextData(captions), feature="i3d_resnet", videos=videos, queries=queries)
     following(["convert", "checkpoint", "best.ckpt", "--dataset", "tvr", "--output", "model"], capsys)
