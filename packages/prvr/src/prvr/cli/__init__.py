@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
-from prvr.cli.console import CommandError, complain, logged, stdout
+from prvr.cli.console import CommandError, complain, imported, logged, stdout
 from prvr.cli.options import CORPORA, EVERYWHERE, app, bind, import_parts, usage_error
 from prvr.errors import DISK_FULL
 from prvr.extensions import extensions, missing
@@ -75,6 +75,7 @@ def launch(
         imports: import this Python module first, for example one that registers a loss; can be repeated. Modules
             listed under `imports` in the file of `--config` or a table of `prvr papers` are imported too
     """
+    imported.clear()
     with logged(verbose, quiet):
         try:
             add_commands(words[0] if words and not words[0].startswith("-") else "")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_origin
 from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError, UnusedCliTokensError, validators
 
 import prvr
-from prvr.cli.console import CommandError, printing_to_stderr, stdout
+from prvr.cli.console import CommandError, imported, printing_to_stderr, stdout
 from prvr.errors import import_named
 
 MODELS = Group("Train and evaluate models", sort_key=1)
@@ -244,6 +244,7 @@ def import_parts(names: Iterable[str]) -> None:
 
     for name in names:
         module = module_of(name)
+        imported.append(name)
         try:
             with printing_to_stderr():
                 import_named(module)

@@ -146,6 +146,7 @@ class EvaluationReport:
         lists: mAP and nDCG; None if every query has one right video, or lists were not evaluated.
         moments: moment retrieval; empty if no moment is known, the model has none, or lists were not evaluated.
         baselines: the first moments beside answers that read no query; empty if no moment is known, or likewise.
+        left_out: videos of the split that have no features and are not in the gallery, see `data.missing`.
     """
 
     split: str
@@ -171,6 +172,7 @@ class EvaluationReport:
     lists: ListMetrics | None = None
     moments: tuple[MomentMetrics, ...] = ()
     baselines: tuple[MomentBaselines, ...] = ()
+    left_out: int = 0
 
     @property
     def above_chance(self) -> bool:
