@@ -34,7 +34,7 @@ _PROBLEMS, _LETTERS, _DEPTH = 5, 60, 8  # of an invalid request: problems shown,
 _WEB = Path(__file__).parent / "web"
 _INPUTS = {
     "patterns": 'maxlength="300"',
-    "time": 'type="date" min="1970-01-02" max="9998-12-31"',
+    "time": 'type="date" min="1900-01-01" max="9998-12-31"',
     "seconds": 'type="number" min="0" step="any" inputmode="decimal"',
 }
 _PICTURE = "/api/search/picture"
@@ -213,7 +213,7 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
     async def videos(
         offset: Annotated[int, Query(ge=0, le=10**12)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-        newest: Annotated[bool, Query(description="by the time at which the file was last modified")] = False,
+        newest: Annotated[bool, Query(description="by when they were filmed")] = False,
         name: Annotated[str, Query(max_length=1000, description="a part of the name")] = "",
     ) -> dict[str, Any]:
         """The videos of the index, a page at a time."""

@@ -20,6 +20,7 @@ from prvr.encoders import VideoEntry
 from prvr_search.films.clips import ENCODERS, Encoding, encode_part
 from prvr_search.films.listing import volume_of
 from prvr_search.films.thumbnails import thumbnail
+from prvr_search.ranking.filters import filmed
 from prvr_search.serve.schema import key_of, media_type
 from prvr_search.serve.settings import ServeLimits
 from prvr_search.store.proof import Stamp, stamp_of
@@ -69,13 +70,13 @@ class Catalogue:
         return self._videos[key]
 
     def listed(self, name: str = "", newest: bool = False) -> list[VideoEntry]:
-        """The videos whose name contains a text, in the order of the index, or by when their files were modified.
+        """The videos whose name contains a text, in the order of the index, or those first that were filmed last.
 
         Upper and lower case, accents and ligatures do not differ: `strasse` is in `Straße`.
         """
         text = _plain(name)
         videos = [video for video in self._videos.values() if text in _plain(video.id)]
-        return sorted(videos, key=lambda video: -video.mtime_ns) if newest else videos
+        return sorted(videos, key=lambda video: (filmed(video), video.mtime_ns), reverse=True) if newest else videos
 
     def opened(self, video: VideoEntry) -> BinaryIO:
         """The file of a video, open; whatever its path leads to later, this is what was checked.

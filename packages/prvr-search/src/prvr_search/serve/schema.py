@@ -61,6 +61,12 @@ class VideoResponse(Record):
     codec: str
     type: str
     """media type of the file"""
+    filmed: str
+    """when it was filmed, ISO 8601 with the zone"""
+    filmed_by: Literal["", "container", "name", "file"]
+    """what says when it was filmed: its container, its name or the time of its file"""
+    warnings: list[str]
+    """what was wrong with the file"""
 
 
 Video = Annotated[VideoResponse, BeforeValidator(_shown)]

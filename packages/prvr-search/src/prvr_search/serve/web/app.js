@@ -22,6 +22,7 @@ let last = null; // what played last: focus goes back to it
 let listed = null; // how many videos the server had when they were listed
 let answered = null; // how many it had for the results that are shown
 let asks = null; // gives more of them
+let shown = null; // the answer
 const OPTIONS = [...element("more").querySelectorAll("input")].map((field) => field.name);
 const option = (name) => element("more").querySelector(`[name=${name}]`);
 const SIDE = 1024; // pixels of a picture that is sent: no encoder reads more
@@ -97,14 +98,12 @@ function parameters(query, k) {
 
 function show(answer, more) {
   document.title = `${answer.query} – prvr`;
-  const scale = range(answer);
   const before = more ? results.children.length : 0;
-  const cards = answer.hits.slice(before).map((hit) => card(hit, scale));
-  if (more) results.append(...cards);
-  else results.replaceChildren(...cards);
+  shown = answer;
+  sort();
   answered = answer.videos;
   element("again-search").hidden = true;
-  element("view").hidden = !answer.hits.length;
+  element("view").hidden = element("order").hidden = !answer.hits.length;
   const videos = answer.videos.toLocaleString();
   if (!answer.hits.length) {
     const filtered = OPTIONS.some((name) => !["without", "subtitles"].includes(name) && option(name).value);
@@ -117,11 +116,31 @@ function show(answer, more) {
   const grouped = folded ? `; ${folded} more grouped with similar results` : "";
   status.textContent = `${first} ${videos} videos${grouped}.`;
   if (!more) scrollTo({ top: 0 });
-  else cards[0]?.querySelector(".open").focus();
+  else results.querySelector(`[data-rank="${before + 1}"] .open`)?.focus();
+}
+
+/** Shows the results in the order that is chosen; equal dates stay in order of their ranks. */
+function sort() {
+  const scale = range(shown);
+  const sign = Number(element("order").querySelector("select").value);
+  const date = (hit) => Date.parse(hit.video.filmed) || 0;
+  const hits = [...shown.hits].sort((one, other) => sign * (date(other) - date(one)) || one.rank - other.rank);
+  results.replaceChildren(...hits.map((hit) => card(hit, scale)));
+}
+
+const SOURCES = { container: "as its file says", name: "by its name", file: "by the time of its file" };
+
+/** When a video was filmed, where it was, and what says so. */
+function filmed(video) {
+  const date = make("time", "quiet", `${video.filmed.slice(0, 10)}${video.filmed_by === "container" ? "" : ` ${SOURCES[video.filmed_by]}`}`);
+  date.dateTime = video.filmed;
+  date.title = `filmed ${video.filmed.slice(0, 16).replace("T", " ")}, ${SOURCES[video.filmed_by]}`;
+  return date;
 }
 
 function card(hit, scale) {
   const item = make("li", "card");
+  item.dataset.rank = hit.rank;
   const play = (moment, from) => {
     mark(item, from);
     playMoment(hit, scale, moment);
@@ -157,6 +176,7 @@ function card(hit, scale) {
     spoken.addEventListener("click", () => play(line, spoken));
     more.append(spoken);
   }
+  if (hit.video.filmed) more.append(filmed(hit.video));
   const similar = make("button", "similar quiet", "More like this");
   similar.type = "button";
   similar.setAttribute("aria-label", `More like this: ${span(best)} of ${hit.video.name}`);
@@ -385,7 +405,7 @@ function fromAddress() {
   closePlayer();
   results.replaceChildren();
   status.textContent = "";
-  problem.hidden = element("view").hidden = true;
+  problem.hidden = element("view").hidden = element("order").hidden = true;
   welcome(true);
 }
 
@@ -410,6 +430,7 @@ element("clear").addEventListener("click", () => {
   for (const name of OPTIONS) option(name).value = "";
   applyOptions();
 });
+element("order").addEventListener("change", sort);
 element("view").addEventListener("click", () => showGrid(!results.classList.contains("grid")));
 new ResizeObserver(uncover).observe(element("player"));
 element("forget").addEventListener("click", () => {
