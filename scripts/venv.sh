@@ -12,7 +12,7 @@ key="$(pwd) $(cat "${inputs[@]}" | cksum)"
 holds() { [[ -f $1 && "$(cat "$1")" == "$key" ]]; }
 stamp=.venv/.stamp
 if holds "$stamp"; then exit 0; fi
-what=("packages/prvr[encoders,plot]" --editable "packages/prvr-search[serve,milvus]" --group dev)
+what=("packages/prvr[encoders,plot]" --editable "packages/prvr-search[serve,milvus,otio]" --group dev)
 if [[ ${1:-} == demo ]]; then
   stamp=.venv/.stamp-demo what=(packages/prvr --editable "packages/prvr-search[serve]")
   if holds "$stamp"; then exit 0; fi

@@ -55,6 +55,7 @@ class VideoInfo:
         frame_rate: the average, per second; None where the file does not state it.
         comment: what whoever made the file has written into it.
         start_time: the time stamp of the start, in seconds; at least 0, from which most browsers count.
+        timecode: of the first frame, as of SMPTE; empty where the file states none.
         filmed: the date that the file states, as of `prvr_search.films.dates.container_date`.
     """
 
@@ -65,6 +66,7 @@ class VideoInfo:
     frame_rate: float | None
     comment: str = ""
     start_time: float = 0.0
+    timecode: str = ""
     filmed: str = ""
 
 
@@ -143,6 +145,7 @@ def info_of(container: Any, stream: Any, start: Fraction) -> VideoInfo:
             seconds -= start
     pace = stream.average_rate
     codec = stream.codec_context
+    others = [other.metadata for other in container.streams]  # that of the timecode among them
     tags = [{key.lower(): value for key, value in part.metadata.items()} for part in (container, stream)]
     return VideoInfo(
         width=codec.width,
@@ -152,6 +155,7 @@ def info_of(container: Any, stream: Any, start: Fraction) -> VideoInfo:
         frame_rate=float(pace) if pace and pace > 0 else None,
         comment=tags[0].get("comment", ""),
         start_time=float(max(Fraction(0), start)),
+        timecode=next((part["timecode"] for part in [*tags[::-1], *others] if "timecode" in part), ""),
         filmed=container_date(tags),
     )
 

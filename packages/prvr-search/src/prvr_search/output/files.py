@@ -52,15 +52,21 @@ def write_json(path: Path | str, results: Sequence[SearchResult]) -> None:
 
 
 def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
-    """Writes a line for each hit, UTF-8: query, rank, video, score, start, end, duration (seconds), path, the
+    """Writes the table of `csv_table`.
+
+    Raises:
+        prvr.data.DataError: the file cannot be written.
+    """
+    write_text(path, csv_table(results))
+
+
+def csv_table(results: Sequence[SearchResult]) -> str:
+    """A line for each hit, UTF-8: query, rank, video, score, start, end, duration (seconds), path, the
     videos that were folded into it, with `; ` between them, the line of its subtitles that matches best, when it was
     filmed and what says so.
 
     A text that a spreadsheet would take for a formula, because it begins with `=`, `+`, `-`, `@`, a tab or a line end,
     gets a `'` before it. Control characters in names are written as escapes.
-
-    Raises:
-        prvr.data.DataError: the file cannot be written.
     """
     content = io.StringIO(newline="")
     writer = csv.writer(content)
@@ -73,7 +79,7 @@ def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
             line = cell(hit.lines[0].text) if hit.lines else ""
             duplicates = cell("; ".join(entry.id for entry in hit.alike))
             writer.writerow([query, rank, video, f"{hit.score:.6f}", *times, path_, duplicates, line, *dates])
-    write_text(path, content.getvalue())
+    return content.getvalue()
 
 
 def _readable(value: Any) -> Any:
