@@ -209,7 +209,9 @@ class SecurityMiddleware:
         """Refuses the request or passes it on."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        scope["root_path"] = scope.get("root_path") or self.root_path
+        root = scope["root_path"] = scope.get("root_path") or self.root_path
+        if not f"{scope['path']}/".startswith(f"{root}/"):  # a proxy has cut it off
+            scope["path"] = root + scope["path"]
         began, status = time.perf_counter(), 0
 
         async def answer(message: Message) -> None:
@@ -276,8 +278,7 @@ class SecurityMiddleware:
 
 def path_of(scope: Scope) -> str:
     """The path of a request below the root path, as it is routed."""
-    path, root = scope["path"], scope.get("root_path", "")
-    return path[len(root) :] or "/" if root and (path == root or path.startswith(f"{root}/")) else path
+    return scope["path"].removeprefix(scope["root_path"]) or "/"
 
 
 def _route(scope: Scope) -> str:

@@ -308,6 +308,8 @@ class Service:
             results = [SearchResult(request.query, tuple(hits), len(self.catalogue), "exact")]
             if request.kind == "csv":
                 return csv_table([replace(results[0], hits=tuple(map(_without_path, hits)))])
+            if not has_timelines():
+                raise HTTPException(501, "this server cannot make timelines: OpenTimelineIO is not installed")
             return timeline(results, ".otio", lambda video: quote(video.id))
 
         return await self._media.run(made), request.kind
