@@ -212,6 +212,7 @@ class SecurityMiddleware:
         root = scope["root_path"] = scope.get("root_path") or self.root_path
         if not f"{scope['path']}/".startswith(f"{root}/"):  # a proxy has cut it off
             scope["path"] = root + scope["path"]
+        path = scope["path"].removeprefix(root) or "/"  # before routing, which adds to the root path
         began, status = time.perf_counter(), 0
 
         async def answer(message: Message) -> None:
@@ -220,24 +221,24 @@ class SecurityMiddleware:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers.update(SECURITY_HEADERS)
-                is_page = path_of(scope) == "/" or path_of(scope).startswith(_STATIC)
+                is_page = path == "/" or path.startswith(_STATIC)
                 headers.setdefault("Cache-Control", "no-cache" if is_page else "no-store")
-                self.requests.labels(_route(scope), status).inc()
-                self.seconds.labels(_route(scope)).observe(time.perf_counter() - began)
+                self.requests.labels(_route(scope, path), status).inc()
+                self.seconds.labels(_route(scope, path)).observe(time.perf_counter() - began)
             await send(message)
 
         with self.active.track_inprogress():
             try:
-                app = self._refusal(scope) or self.app
-                await app(scope, self._bounded(scope, receive), answer)
+                app = self._refusal(scope, path) or self.app
+                await app(scope, self._bounded(path, receive), answer)
             except Exception:  # a bug: handled here, so that this answer too has its headers and is counted
-                logger.exception("%s %s", scope["method"], _route(scope))
+                logger.exception("%s %s", scope["method"], _route(scope, path))
                 if not status:
                     await _error(500, "internal server error; see the server log")(scope, receive, answer)
 
-    def _refusal(self, scope: Scope) -> JSONResponse | None:
+    def _refusal(self, scope: Scope, path: str) -> JSONResponse | None:
         """The answer to a request that is refused; None if it is not."""
-        headers, path = Headers(scope=scope), path_of(scope)
+        headers = Headers(scope=scope)
         if scope.get("state", {}).get(OVERLOADED):
             return _error(503, "too many connections are open", {"Retry-After": "2", "Connection": "close"})
         if len(headers.getlist("host")) != 1 or host_name(headers["host"]) not in self.hosts:
@@ -245,12 +246,11 @@ class SecurityMiddleware:
             return _error(400, "unknown host name; start the server with --allow-host NAME")
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and path != "/":
             return _error(403, "cross-origin requests are not allowed")
-        if not self._authorised(scope, headers):
+        if not self._authorised(scope, path, headers):
             return _error(401, "token required", {"WWW-Authenticate": "Bearer"})
         return None
 
-    def _authorised(self, scope: Scope, headers: Headers) -> bool:
-        path = path_of(scope)
+    def _authorised(self, scope: Scope, path: str, headers: Headers) -> bool:
         if path in _PUBLIC or path.startswith(_STATIC) or self.sessions.accepts_header(headers.get("authorization")):
             return True
         cookie = HTTPConnection(scope).cookies.get(COOKIE)
@@ -260,10 +260,10 @@ class SecurityMiddleware:
             and self.sessions.accepts_cookie(cookie)
         )
 
-    def _bounded(self, scope: Scope, receive: Receive) -> Callable[[], Awaitable[Message]]:
+    def _bounded(self, path: str, receive: Receive) -> Callable[[], Awaitable[Message]]:
         """Bounds the body of a request, whether or not its length is announced."""
         received = 0
-        most = self.most_bytes.get(path_of(scope), self.most_bytes[""])
+        most = self.most_bytes.get(path, self.most_bytes[""])
 
         async def read() -> Message:
             nonlocal received
@@ -276,15 +276,10 @@ class SecurityMiddleware:
         return read
 
 
-def path_of(scope: Scope) -> str:
-    """The path of a request below the root path, as it is routed."""
-    return scope["path"].removeprefix(scope["root_path"]) or "/"
-
-
-def _route(scope: Scope) -> str:
+def _route(scope: Scope, of: str) -> str:
     """The template of the address, never the address itself: there are too many of them."""
     path = getattr(scope.get("route"), "path", None)
-    return path if isinstance(path, str) else "/static" if path_of(scope).startswith(_STATIC) else "other"
+    return path if isinstance(path, str) else "/static" if of.startswith(_STATIC) else "other"
 
 
 def _error(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
