@@ -1,6 +1,7 @@
 """The API of `prvr serve` on a real index of real files: what is found, parts of files, pictures, previews, load."""
 
 import asyncio
+import csv
 import io
 import threading
 import time
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -26,7 +28,7 @@ from video_files import write_video
 
 from prvr.cli import main
 from prvr_search import Library, Query, SearchFilter
-from prvr_search.films import Listing
+from prvr_search.films import Listing, open_video
 from prvr_search.serve import ServeLimits, ServeSettings, create_app
 from prvr_search.serve.service import Busy, Workers
 
@@ -147,6 +149,49 @@ def test_the_list_of_videos_and_what_is_known_of_them(client: TestClient, served
     assert changed == sorted(changed, reverse=True)
     info = client.get("/api/info").json()
     assert (info["videos"], info["zero_shot"], info["encoder"]) == (10, True, "toy")
+
+
+def test_a_clip_is_a_file_of_its_own(client: TestClient, tmp_path: Path) -> None:
+    """Copied where that is near enough; of any kind of film."""
+    keys = keys_of(client)
+    assert client.get(f"/api/videos/{keys['old.avi']}").json()["name"] == "old.avi"
+    for name, suffix in (("test0001.mp4", "mp4"), ("old.avi", "mkv")):
+        answer = client.get(f"/api/videos/{keys[name]}/clip", params={"start": 0.5, "end": 1.5})
+        assert answer.status_code == 200, answer.text
+        expected = f"{name.partition('.')[0]} 0m00.5s-0m01.5s.{suffix}"
+        assert unquote(answer.headers["content-disposition"]) == f"attachment; filename*=UTF-8''{expected}"
+        clip = tmp_path / expected
+        clip.write_bytes(answer.content)
+        with open_video(clip) as film:
+            assert film.info.comment == "clip by prvr"
+            assert 0.9 <= (film.info.duration or 0) <= 3
+    for start, end, status in ((1, 1, 400), (0, 700, 400), (600, 601, 415)):
+        answer = client.get(f"/api/videos/{keys['old.avi']}/clip", params={"start": start, "end": end})
+        assert answer.status_code == status
+
+
+def test_what_is_shown_is_exported(client: TestClient) -> None:
+    keys = keys_of(client)
+    hit = {"key": keys["old.avi"], "start": 0.5, "end": 1.0, "score": 0.25, "line": "=a line"}
+    answer = client.post("/api/export", json={"kind": "csv", "query": "red", "hits": [hit]})
+    (row,) = csv.DictReader(io.StringIO(answer.text, newline=""))
+    assert (row["video"], row["path"], row["line"], row["start"]) == ("old.avi", "old.avi", "'=a line", "0.500")
+    assert answer.headers["content-disposition"] == 'attachment; filename="results.csv"'
+    for wrong in ({"kind": "html", "hits": []}, {"kind": "csv", "hits": [hit | {"path": "/etc/passwd"}]}):
+        assert client.post("/api/export", json=wrong).status_code == 422
+    unknown = {"kind": "csv", "hits": [hit | {"key": "0" * 24}]}
+    assert client.post("/api/export", json=unknown).status_code == 404
+
+
+def test_first_this_then_that(client: TestClient) -> None:
+    """As by command and in Python."""
+    first, then = "a red square", "a blue circle"
+    answer = client.get("/api/search", params={"q": first, "then": then, "within": 5}).json()
+    assert answer["query"] == f"{first}, then {then}"
+    body = {"queries": [{"texts": [first], "then": then, "within": 5}]}
+    assert client.post("/api/search", json=body).json()["results"] == [answer]
+    assert all(len(hit["moments"]) == 1 for hit in answer["hits"])
+    assert client.get("/api/search", params={"q": first, "then": then, "within": 0}).status_code == 422
 
 
 def test_a_file_whole_and_in_parts(client: TestClient, served: Served) -> None:

@@ -1,12 +1,16 @@
 """The page of `prvr serve` in a real browser: by mouse, by keyboard, and with hostile names."""
 
+import csv
 import io
 import json
 import os
 import runpy
 import shutil
+import socket
+import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -20,7 +24,7 @@ pytest.importorskip("playwright")
 from PIL import Image
 from playwright import sync_api as playwright
 from serving import EVIL, GREYS, TOKEN, Served, listening, make_library, shared, wait_for
-from video_files import noise, plain, write_video
+from video_files import cut, noise, plain, write_video
 
 from prvr_search.films import open_video
 from prvr_search.output import clock, clock_span
@@ -214,6 +218,67 @@ def test_the_moment_is_on_the_screen_whatever_the_first_time_stamp(page: Any, tm
                 wait_for(is_shown)
 
 
+NGINX = """
+daemon off; error_log stderr; pid {folder}/pid;
+events {{}}
+http {{
+  access_log off;
+  {temporary}
+  server {{
+    listen 127.0.0.1:{port};
+    location /films/videos/ {{
+      proxy_pass {address}/;
+      proxy_set_header Host $host;
+    }}
+  }}
+}}
+"""
+
+
+@contextmanager
+def behind_nginx(folder: Path, address: str) -> Iterator[str]:
+    """A proxy that cuts the path off."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temporary = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
+    config = folder / "nginx.conf"
+    config.write_text(NGINX.format(folder=folder, port=port, address=address, temporary=temporary))
+    process = subprocess.Popen(["nginx", "-p", str(folder), "-c", str(config)])
+    try:
+        wait_for(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.mark.parametrize("proxy", ["", "nginx"])
+def test_the_page_below_a_path(page: Any, made: tuple[Served, list[str]], tmp_path: Path, proxy: str) -> None:
+    """Of a proxy that passes it on, and of one that cuts it off."""
+    if proxy and shutil.which(proxy) is None:
+        pytest.skip("no nginx here")
+    page.expect = REFUSED  # without the token
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(urlsplit(request.url).path) if "http" in request.url else None)
+    with ExitStack() as stack:
+        settings = ServeSettings(token=TOKEN, root_path="/films/videos")
+        address = stack.enter_context(listening(made[0], settings))
+        if proxy:
+            address = stack.enter_context(behind_nginx(tmp_path, address))
+        page.goto(f"{address}/films/videos/")
+        page.wait_for_selector("#token[open]")
+        page.keyboard.type(TOKEN)
+        page.keyboard.press("Enter")
+        until(page, "document.querySelector('.tile img')?.naturalWidth")
+        page.get_by_role("searchbox").click()
+        results(page, made[1][1])
+        until(page, "document.querySelector('.frame img').naturalWidth")
+        page.locator(".open").first.click()
+        until(page, PLAYING)
+    assert {path[: len("/films/videos/")] for path in asked} == {"/films/videos/"}
+
+
 WATCHED = """
   window.sent = [];
   const real = fetch;
@@ -313,6 +378,116 @@ def test_what_is_said_is_found_and_played(page: Any, tmp_path: Path) -> None:
         assert page.locator("#lines .match").all_inner_texts() == ["0:04 second & 'last' line"]
         buttons.first.click()
         until(page, f"(t => t > 0.9 && t < 3)({TIME})")
+
+
+def test_what_was_found_by_what_is_said_plays_there(page: Any, tmp_path: Path) -> None:
+    """And says so, in place of the score of its picture."""
+    (tmp_path / "films").mkdir()
+    text = "WEBVTT\n\n00:04.000 --> 00:05.000\na red circle rises\n"
+    (tmp_path / "films" / "talk.vtt").write_text(text)
+    write_video(tmp_path / "films" / "mute.mp4", GREYS)
+    with listening(make_library(tmp_path, "talk.mp4", frames=plain(range(60, 180)))) as address:
+        page.goto(f"{address}/#q=a+red+circle+rises")
+        card = page.locator(".card", has_text="talk.mp4")
+        card.wait_for()
+        assert card.locator(".score").text_content() == "by subtitles"
+        assert card.locator(".badge").text_content() == "0:04 – 0:05"
+        assert page.locator(".card", has_text="mute.mp4").locator(".score").text_content().startswith("score ")
+        card.locator(".open").click()
+        assert 3.9 <= until(page, PLAYING) <= 5.4
+
+
+def test_a_link_leads_to_a_moment(page: Any, address: str, told: list[str]) -> None:
+    """The address follows what is opened; reload, Back and a new tab show the same."""
+    page.goto(address)
+    results(page, told[1])
+    best = page.evaluate(HITS % told[1])[0]
+    page.locator(".open").first.click()
+    until(page, PLAYING)
+    link = parse_qs(urlsplit(page.url).fragment)
+    assert (link["play"], link["q"]) == ([best["video"]["key"]], [told[1]])
+    assert [float(link[name][0]) for name in ("from", "to")] == pytest.approx([best["start"], best["end"]], abs=0.01)
+    page.reload()
+    assert best["start"] - FRAME <= until(page, PLAYING) <= best["end"] + 0.4
+    assert page.locator("li[aria-current] .name").text_content() == shown(best["video"]["name"])
+    page.locator(".open").nth(1).click()
+    until(page, f"document.querySelector('#playing-name').textContent !== {shown(best['video']['name'])!r}")
+    page.go_back()
+    until(page, f"document.querySelector('#playing-name').textContent === {shown(best['video']['name'])!r}")
+    page.go_back()
+    until(page, "document.querySelector('#player').hidden")
+    assert page.locator(".card").count() > 1
+    other = page.context.new_page()  # without results, as somebody wrote it down
+    other.goto(f"{address}/#play={best['video']['key']}&from=3.5")
+    assert until(other, PLAYING) >= 3.5 - FRAME
+    assert other.locator("#playing-name").text_content() == shown(best["video"]["name"])
+    other.keyboard.press("Escape")
+    until(other, "location.hash === ''")
+    other.goto(f"{address}/#play={'0' * 24}&from=1")
+    other.locator("#problem", has_text="no such video").wait_for()
+
+
+def test_clips_and_results_are_saved(page: Any, address: str, told: list[str], tmp_path: Path) -> None:
+    """Of a film that browsers cannot play, too; and results in the order in which they are shown."""
+    page.goto(address)
+    results(page, "a film of red")
+    page.locator(".card", has_text="inner.mp4").locator(".open").click()
+    until(page, PLAYING)
+    with page.expect_download() as download:
+        press(page, "Save clip")
+    assert download.value.suggested_filename.startswith("inner ")
+    download.value.save_as(tmp_path / "clip.mp4")
+    with open_video(tmp_path / "clip.mp4") as film:
+        assert film.info.comment == "clip by prvr"
+        assert film.info.width == 64
+    page.keyboard.press("Escape")
+    ranks = "[...document.querySelectorAll('.card .rank')].map(rank => rank.textContent)"
+    assert page.evaluate(ranks) == [str(rank + 1) for rank in range(page.locator(".card").count())]
+    page.locator("#order select").select_option("oldest")
+    dates = page.evaluate("[...document.querySelectorAll('.card time')].map(date => Date.parse(date.dateTime))")
+    assert dates == sorted(dates)
+    assert page.locator(".card time").first.text_content().endswith("by the time of its file")
+    with page.expect_download() as download:
+        press(page, "CSV")
+    download.value.save_as(tmp_path / "results.csv")
+    with (tmp_path / "results.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [shown(row["path"].lstrip("'")) for row in rows] == page.locator(".card .name").all_text_contents()
+    assert {row["query"] for row in rows} == {"a film of red"}
+
+
+def test_a_film_that_was_replaced_or_is_damaged_says_so(page: Any, tmp_path: Path) -> None:
+    """No browser is blamed for it."""
+    page.expect = REFUSED
+    served = make_library(tmp_path, "replaced.mp4", "gone.mp4")
+    whole = write_video(tmp_path / "whole.mkv", noise(100), codec="mpeg4")
+    cut(whole, served.films / "damaged.mkv", 0.5)
+    make_library(tmp_path)
+    with listening(served) as address:
+        write_video(served.films / "replaced.mp4", noise(20))
+        (served.films / "gone.mp4").unlink()
+        page.goto(f"{address}/#q=a+film")
+        for name, text in (("replaced", "changed after it was encoded"), ("gone", "was moved or deleted")):
+            card = page.locator(".card", has_text=f"{name}.mp4")
+            card.locator(".why", has_text=text).wait_for()
+            card.locator(".open").click()
+            page.locator("#playing-note", has_text=f"This file {text}.").wait_for()
+        page.locator(".card", has_text="damaged.mkv").locator(".open").click()
+        page.locator("#playing-note", has_text="A preview: this file is damaged (").wait_for()
+
+
+def test_first_this_then_that(page: Any, address: str, told: list[str]) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/api/search?" in request.url else None)
+    page.goto(address)
+    results(page, told[1])
+    press(page, "Options")
+    page.locator("#more [name=then]").fill(told[2])
+    page.locator("#more [name=within]").fill("7.5")
+    page.keyboard.press("Enter")
+    until(page, f"document.title.includes({told[2]!r})")
+    query = parse_qs(urlsplit(asked[-1]).query)
+    assert (query["then"], query["within"]) == ([told[2]], ["7.5"])
 
 
 def test_names_queries_and_mistakes_are_text(page: Any, address: str) -> None:

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 EXAMPLES = int(os.environ.get("PRVR_SCHEMA_EXAMPLES", "15"))
 """For each address and method; a longer run sets more."""
-OPERATIONS = 13
+OPERATIONS = 16
 
 
 def test_what_the_schema_says_is_so(tmp_path: Path) -> None:

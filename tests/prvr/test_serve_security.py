@@ -30,7 +30,7 @@ from prvr.config import ConfigError
 from prvr.errors import DataError
 from prvr_search.films import Limits
 from prvr_search.ranking.backends import BACKENDS, ClipSource
-from prvr_search.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
+from prvr_search.serve import ServeLimits, ServeSettings, check_bind, create_app, read_root, read_token
 from prvr_search.serve.security import COOKIE, Sessions
 
 
@@ -49,6 +49,31 @@ def client(served: Served) -> Iterator[TestClient]:
 def locked(served: Served) -> Iterator[TestClient]:
     with TestClient(app_of(served, token=TOKEN, session_seconds=2), base_url=HOST) as client:
         yield client
+
+
+@pytest.mark.parametrize("passed", ["/videos", ""])  # proxies pass the path on, or cut it
+def test_below_a_path_the_same_is_refused(served: Served, passed: str) -> None:
+    with TestClient(app_of(served, token=TOKEN, root_path="/videos/"), base_url=f"{HOST}{passed}/") as client:
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        page = client.get("")
+        assert (page.status_code, page.headers["cache-control"]) == (200, "no-cache")
+        assert [client.get(path).status_code for path in ("health", "static/app.js", "api/info")] == [200, 200, 401]
+        assert client.get("static/api.js", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+        assert client.get("", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 200
+        key = next(iter(client.get("api/videos", headers=bearer).json()["videos"]))["key"]
+        cookie = client.post("api/session", headers=bearer).headers["set-cookie"]
+        assert "Path=/videos;" in cookie
+        sent = {"Cookie": cookie.partition(";")[0]}
+        assert client.get(f"api/videos/{key}/file", headers=sent).status_code == 200
+        assert client.get("api/videos", headers=sent).status_code == 401
+        assert client.post("api/search/picture", content=b"x" * 200_000, headers=bearer).status_code == 415
+        assert client.post("api/search", content=b"x" * 200_000, headers=bearer).status_code == 413
+        counted = client.get("metrics", headers=bearer).text
+        assert 'prvr_requests_total{route="/static",status="200"} 1.0' in counted
+        assert client.get(f"{HOST}/videosx/api/info").status_code == 401
+    for wrong in ("videos", "/a b", "/../x", "//x", "/a?b"):
+        with pytest.raises(ConfigError, match="not a path"):
+            read_root(wrong)
 
 
 MEDIA = ("file", "thumbnail", "preview?end=1")
@@ -101,7 +126,7 @@ def test_the_page_keeps_to_itself(client: TestClient) -> None:
         names = ("x-content-type-options", "referrer-policy", "cross-origin-resource-policy")
         assert [headers[name] for name in names] == ["nosniff", "no-referrer", "same-origin"]
     page = client.get("/").text
-    assert page.count("<script") == page.count('<script type="module" src="/static/')
+    assert page.count("<script") == page.count('<script type="module" src="static/')
     for file in (Path(sys.modules["prvr_search.serve.app"].__file__ or "").parent / "web").iterdir():
         text = file.read_text(encoding="utf-8")
         assert client.get(f"/static/{file.name}").text == text

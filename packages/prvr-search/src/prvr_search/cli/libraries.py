@@ -2,9 +2,9 @@
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +18,8 @@ from prvr.reading import printable
 from prvr_search.cli.options import VIDEOS
 
 if TYPE_CHECKING:
-    from prvr.encoders import DownloadNeeded
-    from prvr_search import Library
+    from prvr.encoders import DownloadNeeded, VideoEntry
+    from prvr_search import Library, VideoIndex
     from prvr_search.store.encoding import UpdateReport
 
 logger = logging.getLogger(__name__)
@@ -116,6 +116,61 @@ def opened_library(
         library = opened(download=True)
     with library:
         yield library
+
+
+def opened_libraries(
+    stack: ExitStack, folders: Sequence[Path], args: SearchOptions, *, lines_alone: bool
+) -> list["Library"]:
+    """The libraries of several folders, open and up to date; one that is new gets the encoder of the first.
+
+    Raises:
+        CommandError, prvr.PrvrError: as `opened_library`.
+    """
+    from prvr_search import Library
+
+    opened: list[Library] = []
+    for folder in folders:
+        first = opened[0].spec if opened and args.encoder is None else None
+        is_new = first is not None and Library(folder, home=args.library).spec is None
+        own = replace(args, encoder=first.encoder.name) if first is not None and is_new else args
+        opening = opened_library(folder, own, update=not args.no_update, lines_alone=lines_alone)
+        opened.append(stack.enter_context(opening))
+    return opened
+
+
+def joined(library: "Library", others: "Sequence[Library]") -> "VideoIndex":
+    """The index of a library, with the videos of others in it; their ids begin with the name of their folder.
+
+    Raises:
+        CommandError: they have features of different encoders.
+        DataError: nothing is encoded.
+    """
+    from prvr.encoders import VideoFeatures
+    from prvr_search.store.features import encoder_key
+
+    index = library.index
+    if not others:
+        return index
+    own = library.features()
+    entries, readers = dict(own.entries), {name: (own, name) for name in own.entries}
+    for other in others:
+        features = other.features()
+        if encoder_key(features.spec) != encoder_key(own.spec):
+            raise CommandError(
+                f"{other.folder}: encoded with {features.spec.encoder.name} at {features.rate:g} frames per second, "
+                f"{library.folder} with {own.spec.encoder.name} at {own.rate:g}. Pass --encoder and --rate for both."
+            )
+        for name, entry in features.entries.items():
+            named = f"{other.folder.name}/{name}"
+            named = f"{other.folder}/{name}" if named in entries else named
+            entries[named], readers[named] = replace(entry, id=named), (features, name)
+
+    def read(entry: "VideoEntry") -> Any:
+        features, name = readers[entry.id]
+        return features.read(name)
+
+    index.update(VideoFeatures(own.spec, entries, read, library.folder))
+    return index
 
 
 def _update(library: "Library", title: str = "encoding", **options: Any) -> None:

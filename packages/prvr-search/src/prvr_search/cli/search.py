@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, make_dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -16,10 +16,10 @@ from cyclopts import Group, Parameter
 
 from prvr.cli.console import CommandError, complain, load, printing_to_stderr, stdout
 from prvr.cli.options import Count, app, parsed_by
-from prvr.errors import InputError
+from prvr.errors import InputError, require
 from prvr.reading import printable, read_text
 from prvr_search.cli.clip import Exact, Force, clip_line, moment
-from prvr_search.cli.libraries import Folder, SearchOptions, opened_library
+from prvr_search.cli.libraries import Folder, SearchOptions, joined, opened_libraries
 from prvr_search.cli.options import VIDEOS, Date, Seconds, seconds
 from prvr_search.ranking.filters import CONDITIONS, SearchFilter
 
@@ -113,6 +113,8 @@ class OutputOptions:
         json: write all results as JSON; `-` writes to standard output
         csv: write one CSV row per result; `-` writes to standard output
         html: write one HTML page with pictures
+        otio: write the moments as clips of a timeline: .otio, .edl, .fcpxml or .xml (Final Cut Pro 7, Premiere)
+        chapters: write the moments of the best result as chapters: .vtt, or .txt for FFmpeg
         paths: print only the paths of the results
         print0: like --paths, with a NUL after each, for `xargs -0`
         open: open the best result in a player, at its moment if the player supports it
@@ -122,6 +124,8 @@ class OutputOptions:
     json: Annotated[str | None, Parameter(metavar="FILE")] = None
     csv: Annotated[str | None, Parameter(metavar="FILE")] = None
     html: Annotated[str | None, Parameter(metavar="FILE")] = None
+    otio: Annotated[str | None, Parameter(metavar="FILE")] = None
+    chapters: Annotated[str | None, Parameter(metavar="FILE")] = None
     paths: bool = False
     print0: bool = False
     open: bool = False
@@ -136,6 +140,7 @@ def run(
     query: str | None = None,
     /,
     *,
+    also: Annotated[list[Path], Parameter(metavar="FOLDER")] = [],
     library: SearchOptions = SearchOptions(),
     parts: QueryOptions = QueryOptions(),
     filters: Annotated[FilterOptions, Parameter(name="*", group=FILTERS)] = FilterOptions(),  # pyright: ignore[reportInvalidTypeForm]
@@ -147,10 +152,13 @@ def run(
 
     Find the videos of a folder that match a sentence best, and the best moment in each. New videos are encoded first;
     a video that is moved or copied is not encoded again. The time line shows how well each part of a video matches.
+    The first search needs an encoder: unless one is named or found on this computer, prvr asks whether to download
+    google/siglip-base-patch16-224 (0.8 GB).
     Without a query, sentences are asked for one after another, or read from standard input, until Ctrl-D.
 
     Args:
         query: a sentence
+        also: a further folder to search, with the encoder of the first one; can be repeated
         top: number of results per sentence
         moments: maximum number of moments per video in exported files
     """
@@ -162,11 +170,12 @@ def run(
     where = SearchFilter(**vars(filters))
     if (args.exact is not None or args.force) and args.save is None:
         raise CommandError("--exact and --force can only be used with --save FOLDER.")
+    _expect_kinds(args)
     queries = [] if asks else [*map(parts.query, sentences)] or [parts.query()]
-    lines_alone = bool(queries) and not queries[0].shows
-    opening = opened_library(folder, library, update=not library.no_update, lines_alone=lines_alone)
-    with printing_to_stderr(piped), opening as opened:
-        index = None if lines_alone else opened.index
+    lines_alone = bool(queries) and not queries[0].shows and not also
+    with printing_to_stderr(piped), ExitStack() as stack:
+        opened, *others = opened_libraries(stack, [folder, *also], library, lines_alone=lines_alone)
+        index = None if lines_alone else joined(opened, others)
 
         def search(queries: "Sequence[Query]") -> "Sequence[SearchResult]":
             if index is None:
@@ -192,6 +201,17 @@ def run(
         _save(args, results, say)
     if args.open:
         _open(results, say)
+
+
+def _expect_kinds(args: OutputOptions) -> None:
+    """Refuses files of cuts that cannot be written, before anything is encoded."""
+    from prvr_search.output.cuts import CHAPTERS, TIMELINES, kind_of
+
+    if args.chapters is not None:
+        kind_of(args.chapters, CHAPTERS)
+    if args.otio is not None:
+        kind_of(args.otio, TIMELINES)
+        require("opentimelineio", "prvr-search[otio]", "--otio")
 
 
 def _piped(args: OutputOptions) -> bool:
@@ -223,6 +243,8 @@ def _sentences(query: str | None, args: QueryOptions) -> list[str]:
     """The sentence, or those of the file."""
     if query is not None and args.file is not None:
         raise CommandError(f"Expected either a sentence or --file, for example: {_EXAMPLE}.")
+    if query is not None and (query.startswith(("/", "./", "../", "~")) or query.endswith(("/", os.sep))):
+        raise CommandError(f"{printable(query)}: expected a sentence, got a folder. Search further ones with --also.")
     if args.file is None:
         return [] if query is None else [query]
     queries = [line.strip() for line in read_text(args.file.expanduser()).splitlines() if line.strip()]
@@ -266,10 +288,11 @@ def _show(results: "Sequence[SearchResult]") -> None:
 
 
 def _write(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
-    from prvr_search.output import write_csv, write_html, write_json
+    from prvr_search.output import write_chapters, write_csv, write_html, write_json, write_timeline
 
-    for path, write in ((args.json, write_json), (args.csv, write_csv), (args.html, write_html)):
-        if path is not None:
+    writers = {"json": write_json, "csv": write_csv, "html": write_html, "otio": write_timeline}
+    for name, write in (writers | {"chapters": write_chapters}).items():
+        if (path := getattr(args, name)) is not None:
             write(path, results)
             if path != "-":
                 say(f"{path}: written")

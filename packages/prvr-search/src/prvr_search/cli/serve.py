@@ -21,6 +21,7 @@ def run(
     host: str = "127.0.0.1",
     port: Whole = 8000,
     allow_host: Annotated[list[str], Parameter(metavar="NAME")] = [],
+    root_path: Annotated[str, Parameter(metavar="PATH")] = "",
     token_file: Annotated[str | None, Parameter(metavar="FILE")] = None,
     without_token: bool = False,
     client_connections: Annotated[Whole, Parameter(validator=validators.Number(gte=0))] = 64,
@@ -37,6 +38,7 @@ def run(
         host: the address to listen on; 0.0.0.0 means all network interfaces
         port: the port to listen on; 0 means any free port
         allow_host: a host name by which clients reach this server; can be repeated
+        root_path: the path below which a proxy serves the page, for example /videos (default: the root of the host)
         token_file: a file with the token that clients must send
         without_token: serve other machines without a token
         client_connections: maximum number of open connections per client; 0 means no limit
@@ -44,12 +46,23 @@ def run(
     """
     for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
         require(module, "prvr-search[serve]", "prvr serve")
-    from prvr_search.serve import EVERYWHERE, ServeLimits, ServeSettings, check_bind, read_host, read_token, serve
+    from prvr_search.serve import (
+        EVERYWHERE,
+        ServeLimits,
+        ServeSettings,
+        check_bind,
+        read_host,
+        read_root,
+        read_token,
+        serve,
+    )
 
     token = read_token(token_file)
     check_bind(host, token, without_token)
     limits = ServeLimits(client_connections=client_connections)
-    settings = ServeSettings(tuple(map(read_host, allow_host)), token, rescan_seconds=rescan, limits=limits)
+    root = read_root(root_path)
+    hosts = tuple(map(read_host, allow_host))
+    settings = ServeSettings(hosts, token, rescan_seconds=rescan, root_path=root, limits=limits)
     note = "with a token" if token else "without a token: anyone who can connect can search and watch"
     if host.strip("[]") in EVERYWHERE:
         names = f"as {', '.join(allow_host)}" if allow_host else "with --allow-host NAME"

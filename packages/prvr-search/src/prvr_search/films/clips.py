@@ -113,17 +113,7 @@ def write_clip(
         raise InputError(f"a clip from {start} to {end} s: expected a start from 0 and an end after it")
     if target.suffix.lower() not in CONTAINERS:
         raise InputError(f"{target}: expected a name that ends in {', '.join(CONTAINERS)}")
-    with open_video(source) as video:
-        length = video.info.duration
-        first = None if exact else video.key_frame(start)
-        if first is not None and exact is None and start - first > _NEAR:
-            first = None
-        back = _NEAR
-        while first is not None and not video.stands_alone(first):
-            before = video.key_frame(max(0.0, float(first) - back)) if exact is False else None
-            first, back = before if before is not None and before < first else None, 2 * back
-    if length is not None and start >= length:
-        raise VideoError(source, f"it lasts {length:.2f} s, the clip starts at {start:.2f} s", "Name an earlier time.")
+    first = start_of_copy(source, start, exact)
     if target.exists() and target.samefile(source):
         raise DataError(f"{target}: is the video itself. Choose another name.")
     clips: list[VideoClip] = []
@@ -133,19 +123,74 @@ def write_clip(
             raise DataError(f"{target}: already exists. Choose another name, or overwrite it with --force.")
 
     def write(file: BinaryIO) -> None:
-        clip = None if first is None else _copy(source, first, end, target, file)
-        if clip is None:
-            file.seek(0)
-            file.truncate()
-            kind = CONTAINERS[target.suffix.lower()]
-            last, has_sound = encode_part(source, start, end, file, kind, Encoding())
-            clip = VideoClip(target, start, last, has_sound, False)
-        clips.append(clip)
+        clips.append(write_part(source, first, start, end, target, file))
         expect_free()  # another process may have been faster
 
     expect_free()
     write_file(target, write)
     return clips[-1]
+
+
+def start_of_copy(
+    source: Path | BinaryIO, start: float, exact: bool | None = None, limits: Limits | None = None
+) -> Fraction | None:
+    """When the key frame is shown from which on a part of a video is copied, in seconds; None: it is re-encoded.
+
+    Args:
+        source: the video file, or one that is open.
+        start, exact: as of `write_clip`.
+        limits: what the video may ask for.
+
+    Raises:
+        VideoError: it cannot be read, or is shorter than `start`.
+    """
+    with open_video(source, limits) as video:
+        length = video.info.duration
+        first = None if exact else video.key_frame(start)
+        if first is not None and exact is None and start - first > _NEAR:
+            first = None
+        back = _NEAR
+        while first is not None and not video.stands_alone(first):
+            before = video.key_frame(max(0.0, float(first) - back)) if exact is False else None
+            first, back = before if before is not None and before < first else None, 2 * back
+    if length is not None and start >= length:
+        reason = f"it lasts {length:.2f} s, the clip starts at {start:.2f} s"
+        raise VideoError(video.path, reason, "Name an earlier time.")
+    return first
+
+
+def write_part(
+    source: Path | BinaryIO,
+    first: Fraction | None,
+    start: float,
+    end: float,
+    target: Path,
+    file: BinaryIO,
+    encoding: Encoding | None = None,
+    limits: Limits | None = None,
+) -> VideoClip:
+    """Writes a part of a video into an open file: copied from `first` on where its format takes that, else re-encoded.
+
+    Args:
+        source: the video file, or one that is open.
+        first: of `start_of_copy`.
+        start, end: in seconds.
+        target: the name of the file, whose ending is one of `CONTAINERS`.
+        file: to write to.
+        encoding: if it is re-encoded.
+        limits: what the video may ask for.
+
+    Raises:
+        VideoError, OSError: as of `encode_part`.
+    """
+    clip = None if first is None else _copy(source, first, end, target, file, limits)
+    if clip is not None:
+        return clip
+    file.seek(0)
+    file.truncate()
+    kind = CONTAINERS[target.suffix.lower()]
+    last, has_sound = encode_part(source, start, end, file, kind, encoding or Encoding(), limits)
+    return VideoClip(target, start, last, has_sound, False)
 
 
 def clip_name(source: Path | str, start: float, end: float) -> str:
@@ -171,13 +216,15 @@ def _stamp(seconds: float) -> str:
     return (f"{hours}h{minutes:02}m" if hours else f"{minutes}m") + f"{seconds:02}{part}s"
 
 
-def _copy(source: Path, first: Fraction, end: float, target: Path, file: BinaryIO) -> VideoClip | None:
+def _copy(
+    source: Path | BinaryIO, first: Fraction, end: float, target: Path, file: BinaryIO, limits: Limits | None
+) -> VideoClip | None:
     """Copies packets from a key frame on; None if the format of the clip does not take them."""
     import av
 
     try:
         with (
-            open_video(source) as video,
+            open_video(source, limits) as video,
             av.open(file, "w", format=CONTAINERS[target.suffix.lower()]) as container,
         ):
             container.metadata["comment"] = CLIP

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from prvr.errors import DataError, InputError
+from prvr_search.films.dates import container_date
 
 MEND = "Convert it with another program, or remove it."
 MATROSKA = "matroska,webm"
@@ -17,7 +18,7 @@ _RATES = (1e-6, 1000.0)  # frames per second that make sense
 _MOST_PIXELS = 2**31 - 1  # FFmpeg counts no further
 
 
-FIELDS_VERSION = 2
+FIELDS_VERSION = 3
 """Raise it with every new field of `describe`: videos that are known already are then described again, not encoded."""
 
 
@@ -54,6 +55,8 @@ class VideoInfo:
         frame_rate: the average, per second; None where the file does not state it.
         comment: what whoever made the file has written into it.
         start_time: the time stamp of the start, in seconds; at least 0, from which most browsers count.
+        timecode: of the first frame, as of SMPTE; empty where the file states none.
+        filmed: the date that the file states, as of `prvr_search.films.dates.container_date`.
     """
 
     width: int
@@ -63,6 +66,8 @@ class VideoInfo:
     frame_rate: float | None
     comment: str = ""
     start_time: float = 0.0
+    timecode: str = ""
+    filmed: str = ""
 
 
 class VideoError(DataError):
@@ -140,15 +145,18 @@ def info_of(container: Any, stream: Any, start: Fraction) -> VideoInfo:
             seconds -= start
     pace = stream.average_rate
     codec = stream.codec_context
-    metadata = {key.lower(): value for key, value in container.metadata.items()}
+    others = [other.metadata for other in container.streams]  # that of the timecode among them
+    tags = [{key.lower(): value for key, value in part.metadata.items()} for part in (container, stream)]
     return VideoInfo(
         width=codec.width,
         height=codec.height,
         codec=codec.name,
         duration=float(seconds) if seconds and seconds > 0 else None,
         frame_rate=float(pace) if pace and pace > 0 else None,
-        comment=metadata.get("comment", ""),
+        comment=tags[0].get("comment", ""),
         start_time=float(max(Fraction(0), start)),
+        timecode=next((part["timecode"] for part in [*tags[::-1], *others] if "timecode" in part), ""),
+        filmed=container_date(tags),
     )
 
 

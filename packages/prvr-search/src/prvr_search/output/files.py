@@ -20,7 +20,20 @@ from prvr_search.ranking.results import SearchResult
 
 FORMAT = 3
 """Version of the JSON: since 2 a hit holds its video as an object of its own, since 3 it has no confidence."""
-COLUMNS = ("query", "rank", "video", "score", "start", "end", "duration", "path", "alike", "line")
+COLUMNS = (
+    "query",
+    "rank",
+    "video",
+    "score",
+    "start",
+    "end",
+    "duration",
+    "path",
+    "alike",
+    "line",
+    "filmed",
+    "filmed_by",
+)
 _FORMULA = "=+-@\t\r\n＝＋－＠"  # the wide ones too: some programs take them for the narrow
 
 
@@ -39,14 +52,21 @@ def write_json(path: Path | str, results: Sequence[SearchResult]) -> None:
 
 
 def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
-    """Writes a line for each hit, UTF-8: query, rank, video, score, start, end, duration (seconds), path, the
-    videos that were folded into it, with `; ` between them, and the line of its subtitles that matches best.
-
-    A text that a spreadsheet would take for a formula, because it begins with `=`, `+`, `-`, `@`, a tab or a line end,
-    gets a `'` before it. Control characters in names are written as escapes.
+    """Writes the table of `csv_table`.
 
     Raises:
         prvr.data.DataError: the file cannot be written.
+    """
+    write_text(path, csv_table(results))
+
+
+def csv_table(results: Sequence[SearchResult]) -> str:
+    """A line for each hit, UTF-8: query, rank, video, score, start, end, duration (seconds), path, the
+    videos that were folded into it, with `; ` between them, the line of its subtitles that matches best, when it was
+    filmed and what says so.
+
+    A text that a spreadsheet would take for a formula, because it begins with `=`, `+`, `-`, `@`, a tab or a line end,
+    gets a `'` before it. Control characters in names are written as escapes.
     """
     content = io.StringIO(newline="")
     writer = csv.writer(content)
@@ -55,10 +75,11 @@ def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
         for rank, hit in enumerate(result.hits, 1):
             query, video, path_ = (cell(text) for text in (result.query, hit.video.id, hit.video.path))
             times = [f"{value:.3f}" for value in (hit.start, hit.end, hit.video.duration)]
+            dates = hit.video.filmed, hit.video.filmed_by
             line = cell(hit.lines[0].text) if hit.lines else ""
             duplicates = cell("; ".join(entry.id for entry in hit.alike))
-            writer.writerow([query, rank, video, f"{hit.score:.6f}", *times, path_, duplicates, line])
-    write_text(path, content.getvalue())
+            writer.writerow([query, rank, video, f"{hit.score:.6f}", *times, path_, duplicates, line, *dates])
+    return content.getvalue()
 
 
 def _readable(value: Any) -> Any:

@@ -10,7 +10,7 @@ from prvr.reading import printable
 from prvr_search.films import VideoError
 from prvr_search.films.thumbnails import thumbnail
 from prvr_search.output.files import write_text
-from prvr_search.output.terminal import count_line, split_name
+from prvr_search.output.terminal import count_line, date_line, split_name
 from prvr_search.ranking.results import SearchHit, SearchResult, clock, clock_span
 
 Picture = Callable[[SearchHit], bytes]
@@ -98,6 +98,7 @@ def _hit(rank: int, hit: SearchHit, result: SearchResult, picture: Picture) -> s
         shown = f'<img alt="{name} at {moment}" src="data:image/jpeg;base64,{content}">'
     except VideoError as error:
         shown = f"<figcaption>no picture: {escape(printable(error.reason))}</figcaption>"
+    filmed = f", filmed {date}" if (date := date_line(hit.video)) else ""
     spans = ", ".join(clock_span(span.start, span.end) for span in hit.moments[1:])
     also = f"<p>also {spans}</p>" if spans else ""
     for what, videos in (("same content", hit.copies), ("similar score at the same moment", hit.alike)):
@@ -106,7 +107,7 @@ def _hit(rank: int, hit: SearchHit, result: SearchResult, picture: Picture) -> s
     also += "".join(f"<p>{clock(line.start)} “{escape(printable(line.text))}”</p>" for line in hit.lines)
     return (
         f"<li><figure>{shown}</figure><div><p><b>{rank}. {file}</b>{where}</p>\n"
-        f"<p>{moment} of {clock(hit.video.duration)}, score {hit.score:.3f}</p>{also}\n"
+        f"<p>{moment} of {clock(hit.video.duration)}, score {hit.score:.3f}{filmed}</p>{also}\n"
         f'{_curve(hit, result)}<p class="small">{escape(printable(hit.video.path))}</p></div></li>'
     )
 

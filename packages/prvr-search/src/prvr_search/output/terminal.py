@@ -10,20 +10,21 @@ from rich.cells import cell_len, chop_cells
 from rich.table import Table
 from rich.text import Text
 
+from prvr.encoders import VideoEntry
 from prvr.reading import printable
 from prvr_search.ranking.results import SearchResult, clock, clock_span
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 PLAIN = " .:-=+*#"  # for terminals without block characters
 _OTHER_COLUMNS = 28  # width of the table without names and curve
-_NAMES = (16, 32)  # width of the names: the least, and the most
+_NAMES = (18, 32)  # width of the names: the least, and the most
 
 
 def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) -> Table:
     """A table with a row for each hit: rank, video, score, best moment, and the relevance curve.
 
     A video is shown as its file name, which is wrapped where it is long, and below it the folder, which is shortened in
-    the middle. Neither loses its end. Copies of the file, and videos that are folded into the hit, are named below it;
+    the middle, and when it was filmed. Copies of the file, and videos that are folded into the hit, are named below;
     the caption says how many videos were folded.
 
     The curve shows how well each part of the video fits, from left to right. All hits of the query share one scale, see
@@ -54,6 +55,8 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         name = Text(file)
         if folder:
             name.append("\n" + shortened(folder, column, "..." if plain else "…"), "dim")
+        if filmed := date_line(hit.video):
+            name.append(f"\n{filmed}", "dim")
         for also, videos in (("also", hit.copies), ("also as", hit.alike)):
             for video in videos:
                 rest = shortened(printable(video.id), column - len(also) - 1, "..." if plain else "…")
@@ -74,6 +77,16 @@ def count_line(result: SearchResult) -> str:
     """
     folded = f"; {result.folded} more grouped with similar results" if result.folded else ""
     return f"{len(result.hits)} of {result.videos:,} videos{folded}"
+
+
+def date_line(video: VideoEntry) -> str:
+    """The day on which a video was filmed, and what says so if it is not its container; empty where nothing does.
+
+    Examples:
+        >>> date_line(VideoEntry(*"12", 1, 0, "", 1.0, 2, 64, 48, "h264", filmed="2019-07-12", filmed_by="name"))
+        '2019-07-12 by name'
+    """
+    return video.filmed[:10] + (f" by {video.filmed_by}" if video.filmed_by in ("name", "file") else "")
 
 
 def split_name(video_id: str) -> tuple[str, str]:

@@ -64,12 +64,17 @@ def _file_name(video: Any) -> str:
     return video.id.rpartition("/")[2]
 
 
+def filmed(video: Any) -> float:
+    """When the video of a `prvr.encoders.VideoEntry` was filmed, in seconds since 1970; before then negative."""
+    return datetime.fromisoformat(video.filmed).timestamp() if video.filmed else video.mtime_ns / 1e9
+
+
 def _since(time: datetime) -> Passes:
-    return lambda video: video.mtime_ns >= time.timestamp() * 1e9
+    return lambda video: filmed(video) >= time.timestamp()
 
 
 def _until(time: datetime) -> Passes:
-    return lambda video: video.mtime_ns < time.timestamp() * 1e9
+    return lambda video: filmed(video) < time.timestamp()
 
 
 def _at_least(seconds: float) -> Passes:
@@ -92,8 +97,8 @@ class SearchFilter:
     Args:
         folders: folders, as they begin the id of a video, or patterns of ids; one of them has to match.
         names: patterns of file names, the last part of the id; one of them has to match.
-        after: the file was last changed at this time or later. A time without a zone is local.
-        before: the file was last changed earlier than this.
+        after: the video was filmed at this time or later, see `prvr_search.films.dates`; without a zone, local.
+        before: the video was filmed earlier than this.
         longer: minimum duration in seconds.
         shorter: maximum duration in seconds.
 
@@ -117,11 +122,11 @@ class SearchFilter:
     ] = ()
     after: Annotated[
         datetime | None,
-        Condition("after", "time", _since, "Modified after", "files last modified on this date or later"),
+        Condition("after", "time", _since, "Filmed after", "videos filmed on this date or later"),
     ] = None
     before: Annotated[
         datetime | None,
-        Condition("before", "time", _until, "Modified before", "files last modified before this date"),
+        Condition("before", "time", _until, "Filmed before", "videos filmed before this date"),
     ] = None
     longer: Annotated[
         float | None,
@@ -149,7 +154,9 @@ class SearchFilter:
         if self.longer is not None and self.shorter is not None and self.longer > self.shorter:
             raise InputError(f"SearchFilter: longer={self.longer} and shorter={self.shorter}: no video can be both")
         if self.after and self.before and self.after.timestamp() >= self.before.timestamp():
-            raise InputError(f"SearchFilter: after={self.after} and before={self.before}: no file can have such a time")
+            raise InputError(
+                f"SearchFilter: after={self.after} and before={self.before}: no video can have such a time"
+            )
 
     def __bool__(self) -> bool:
         return self != SearchFilter()

@@ -5,8 +5,18 @@ Examples:
 """
 
 from prvr_search.serve.app import create_app
-from prvr_search.serve.security import EVERYWHERE, read_host, read_token
+from prvr_search.serve.security import EVERYWHERE, read_host, read_root, read_token
 from prvr_search.serve.server import check_bind, serve
 from prvr_search.serve.settings import ServeLimits, ServeSettings
 
-__all__ = ["EVERYWHERE", "ServeLimits", "ServeSettings", "check_bind", "create_app", "read_host", "read_token", "serve"]
+__all__ = [
+    "EVERYWHERE",
+    "ServeLimits",
+    "ServeSettings",
+    "check_bind",
+    "create_app",
+    "read_host",
+    "read_root",
+    "read_token",
+    "serve",
+]

@@ -1,10 +1,12 @@
 """The application: the page and the API, behind the middleware that refuses."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -13,6 +15,7 @@ from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
+from starlette.responses import StreamingResponse
 
 import prvr_search
 from prvr import __version__
@@ -22,7 +25,7 @@ from prvr_search import Library, SearchResult
 from prvr_search.films import SubtitleLine, VideoError
 from prvr_search.ranking.filters import CONDITIONS
 from prvr_search.serve import schema
-from prvr_search.serve.files import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail, send_file
+from prvr_search.serve.files import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail, pieces_of, send_file
 from prvr_search.serve.schema import Key, Seconds
 from prvr_search.serve.security import COOKIE, SecurityMiddleware, Sessions
 from prvr_search.serve.service import Busy, Service
@@ -34,7 +37,7 @@ _PROBLEMS, _LETTERS, _DEPTH = 5, 60, 8  # of an invalid request: problems shown,
 _WEB = Path(__file__).parent / "web"
 _INPUTS = {
     "patterns": 'maxlength="300"',
-    "time": 'type="date" min="1970-01-02" max="9998-12-31"',
+    "time": 'type="date" min="1900-01-01" max="9998-12-31"',
     "seconds": 'type="number" min="0" step="any" inputmode="decimal"',
 }
 _PICTURE = "/api/search/picture"
@@ -42,6 +45,7 @@ _DEFAULT_PREVIEW = 30.0  # seconds
 _ROUNDING = 0.001  # seconds by which a preview may be too long: times in addresses are rounded
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
 _ERRORS = {code: {"model": schema.ErrorResponse} for code in (400, 401, 403, 404, 409, 410, 413, 415, 501, 503)}
+_BYTES = "application/octet-stream"
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 
 
@@ -120,6 +124,7 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
         most_bytes={_PICTURE: settings.limits.picture_bytes, "": settings.limits.body_bytes},
         sessions=sessions,
         registry=service.registry,
+        root_path=settings.root_path,
     )
     return app
 
@@ -166,19 +171,23 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
         """Exchange the token for a cookie, for players; gives its lifetime."""
         secure = request.url.scheme == "https"
         cookie = sessions.new_cookie()
-        response.set_cookie(COOKIE, cookie, sessions.seconds, httponly=True, samesite="strict", secure=secure)
+        root = request.scope.get("root_path") or "/"
+        response.set_cookie(
+            COOKIE, cookie, sessions.seconds, path=root, httponly=True, samesite="strict", secure=secure
+        )
         return {"seconds": sessions.seconds}
 
     def asked(request: schema.QueryRequest, image: Any = None) -> prvr_search.Query:
         like = request.like and (service.catalogue.get(request.like.key).id, request.like.start, request.like.end)
-        return prvr_search.Query(request.texts, request.without, image, like, request.subtitles)
+        parts = request.subtitles, request.then, request.within
+        return prvr_search.Query(request.texts, request.without, image, like, *parts)
 
     async def answers(
         queries: Sequence[prvr_search.Query], request: schema.ResultLimits, where: BaseModel | None
     ) -> Sequence[SearchResult]:
         limits = service.limits
         k, moments = request.k or min(10, limits.results), request.moments or min(3, limits.moments)
-        texts = [text for query in queries for text in (*query.texts, *query.without, query.subtitles)]
+        texts = [text for query in queries for text in (*query.texts, *query.without, query.subtitles, query.then)]
         for name, value, most in (
             ("queries", len(queries), limits.batch),
             ("characters of a sentence", max(map(len, texts), default=0), limits.query_characters),
@@ -213,12 +222,37 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
     async def videos(
         offset: Annotated[int, Query(ge=0, le=10**12)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-        newest: Annotated[bool, Query(description="by the time at which the file was last modified")] = False,
+        newest: Annotated[bool, Query(description="by when they were filmed")] = False,
         name: Annotated[str, Query(max_length=1000, description="a part of the name")] = "",
     ) -> dict[str, Any]:
         """The videos of the index, a page at a time."""
         videos = service.catalogue.listed(name, newest)
         return {"total": len(videos), "videos": videos[offset : offset + limit]}
+
+    @router.get("/api/videos/{key}")
+    async def video(key: Key) -> schema.Video:
+        """A video of the index."""
+        return service.catalogue.get(key)  # pyright: ignore[reportReturnType]
+
+    @router.get("/api/videos/{key}/clip", **_media(_BYTES))
+    async def clip(key: Key, start: Seconds, end: Seconds) -> Response:
+        """A part of a video as a file: copied without loss if a key frame lies at most a second before, else encoded;
+        copied from an earlier key frame if encoding takes too long.
+        """
+        longest = service.limits.clip_seconds
+        if not start < end <= start + longest:
+            raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
+        name, made = await service.clip(key, start, end)
+        size = made.seek(0, os.SEEK_END)
+        headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(printable(name))}"}
+        return StreamingResponse(pieces_of(made, 0, size), 200, headers | {"Content-Length": str(size)}, _BYTES)
+
+    @router.post("/api/export", **_media("text/csv", _BYTES))
+    async def export(request: schema.ExportRequest) -> Response:
+        """Results as a file for a spreadsheet or an editor; paths are those below the folder of videos."""
+        content, suffix = await service.exported(request)
+        headers = {"Content-Disposition": f'attachment; filename="results.{suffix}"'}
+        return Response(content, 200, headers, "text/csv" if suffix == "csv" else _BYTES)
 
     @router.get("/api/videos/{key}/thumbnail", **_media("image/jpeg"))
     async def thumbnail(

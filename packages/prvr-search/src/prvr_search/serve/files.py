@@ -5,10 +5,12 @@ import io
 import os
 import re
 import stat
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import lru_cache
+from pathlib import Path
 from typing import BinaryIO, Literal
 from unicodedata import combining, normalize
 
@@ -17,9 +19,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from prvr.encoders import VideoEntry
-from prvr_search.films.clips import ENCODERS, Encoding, encode_part
+from prvr_search.films.clips import ENCODERS, Encoding, clip_name, encode_part, start_of_copy, write_part
 from prvr_search.films.listing import volume_of
 from prvr_search.films.thumbnails import thumbnail
+from prvr_search.ranking.filters import filmed
 from prvr_search.serve.schema import key_of, media_type
 from prvr_search.serve.settings import ServeLimits
 from prvr_search.store.proof import Stamp, stamp_of
@@ -69,13 +72,13 @@ class Catalogue:
         return self._videos[key]
 
     def listed(self, name: str = "", newest: bool = False) -> list[VideoEntry]:
-        """The videos whose name contains a text, in the order of the index, or by when their files were modified.
+        """The videos whose name contains a text, in the order of the index, or those first that were filmed last.
 
         Upper and lower case, accents and ligatures do not differ: `strasse` is in `Straße`.
         """
         text = _plain(name)
         videos = [video for video in self._videos.values() if text in _plain(video.id)]
-        return sorted(videos, key=lambda video: -video.mtime_ns) if newest else videos
+        return sorted(videos, key=lambda video: (filmed(video), video.mtime_ns), reverse=True) if newest else videos
 
     def opened(self, video: VideoEntry) -> BinaryIO:
         """The file of a video, open; whatever its path leads to later, this is what was checked.
@@ -142,11 +145,12 @@ def send_file(request: Request, video: VideoEntry, file: BinaryIO) -> Response:
         file.close()
         return Response(status_code=status, headers=headers)
     headers["Content-Length"] = str(stop - start)
-    pieces = _pieces(file, start, start if request.method == "HEAD" else stop)
+    pieces = pieces_of(file, start, start if request.method == "HEAD" else stop)
     return StreamingResponse(pieces, status, headers, media_type(video))
 
 
-async def _pieces(file: BinaryIO, start: int, stop: int) -> AsyncIterator[bytes]:
+async def pieces_of(file: BinaryIO, start: int, stop: int) -> AsyncIterator[bytes]:
+    """The bytes of an open file from `start` to `stop`, which is then closed."""
     with file:
         file.seek(start)
         while start < stop and (piece := await run_in_threadpool(file.read, min(_CHUNK, stop - start))):
@@ -179,13 +183,42 @@ def encode_preview(file: BinaryIO, limits: ServeLimits, start: float, end: float
     """
     if kind not in preview_kinds():
         raise HTTPException(501, f"this server cannot make {kind} previews")
-    until = time.monotonic() + limits.media_seconds
-
-    def expect_time() -> None:
-        if time.monotonic() > until:
-            raise HTTPException(503, "making a preview of this video takes too long")
-
-    encoding = Encoding(limits.preview_pixels, 30.0, 1, limits.media_seconds / 2, expect_time)
+    encoding = Encoding(limits.preview_pixels, 30.0, 1, limits.media_seconds / 2, _in_time(limits.media_seconds))
     target = io.BytesIO()
     encode_part(file, start, end, target, kind, encoding, limits.video)
     return target.getvalue()
+
+
+def cut_clip(file: BinaryIO, limits: ServeLimits, start: float, end: float, name: str) -> tuple[str, BinaryIO]:
+    """A part of an open video as a file of its own, see `write_clip`, and its name.
+
+    Where re-encoding takes too long, it is copied from the key frame before, however far away that is.
+
+    Raises:
+        VideoError: it cannot be decoded, or is shorter.
+        HTTPException: it takes too long.
+    """
+    target = Path(clip_name(name, start, end))
+    made = tempfile.TemporaryFile()  # noqa: SIM115 (it is sent, then closed)
+    for exact in (None, False):
+        seconds = limits.media_seconds / 2
+        encoding = Encoding(threads=1, patience=seconds / 2, before_picture=_in_time(seconds))
+        try:
+            first = start_of_copy(file, start, exact, limits.video)
+            write_part(file, first, start, end, target, made, encoding, limits.video)
+            break
+        except HTTPException:
+            if exact is False:
+                raise
+    return target.name, made
+
+
+def _in_time(seconds: float) -> Callable[[], None]:
+    """Ends an encoding that takes longer."""
+    until = time.monotonic() + seconds
+
+    def expect_time() -> None:
+        if time.monotonic() > until:
+            raise HTTPException(503, "encoding this part of the video takes too long")
+
+    return expect_time

@@ -61,6 +61,12 @@ class VideoResponse(Record):
     codec: str
     type: str
     """media type of the file"""
+    filmed: str
+    """when it was filmed, ISO 8601 with the zone"""
+    filmed_by: Literal["", "container", "name", "file"]
+    """what says when it was filmed: its container, its name or the time of its file"""
+    warnings: list[str]
+    """what was wrong with the file"""
 
 
 Video = Annotated[VideoResponse, BeforeValidator(_shown)]
@@ -113,6 +119,7 @@ PARTS = 16
 """The most sentences of a query, and patterns of a filter."""
 Seconds = Annotated[float, Field(ge=0, le=7 * 24 * 3600.0, allow_inf_nan=False)]
 """A time in a video."""
+ExportKind = Literal["csv", "otio"]
 Words = Annotated[str, Field(max_length=1000)]
 Sentence = Annotated[Words, Field(min_length=1)]
 Sentences = Annotated[list[Sentence], Field(max_length=PARTS)]
@@ -128,16 +135,25 @@ class LikeRequest(Record, extra="forbid"):
     """default: the moment `start` alone"""
 
 
-class QueryRequest(Record, extra="forbid"):
+class QueryParts(Record):
+    """What is the same in the address and in the body of a search."""
+
+    without: Sentences = []
+    """exclude matches for these sentences"""
+    subtitles: Words = ""
+    """words of the subtitles; without a sentence, only lines of subtitles are searched"""
+    then: Words = ""
+    """a sentence about what follows"""
+    within: Annotated[Seconds, Field(gt=0)] = 30.0
+    """with `then`: maximum number of seconds between the starts of the two"""
+
+
+class QueryRequest(QueryParts, extra="forbid"):
     """A query that is more than one sentence."""
 
     texts: Sentences = []
     """sentences that must all match"""
-    without: Sentences = []
-    """exclude matches for these sentences"""
     like: LikeRequest | None = None
-    subtitles: Words = ""
-    """words of the subtitles; without a sentence, only lines of subtitles are searched"""
 
 
 Pattern = Annotated[str, Field(min_length=1, max_length=300)]
@@ -172,27 +188,24 @@ class ResultLimits(Record):
     """per video; default: 3, or the server's maximum"""
 
 
-class SearchParameters(ResultLimits, _conditions(by_name=True)):
+class SearchParameters(ResultLimits, QueryParts, _conditions(by_name=True)):
     """What the address of a search takes."""
 
     q: Sentences = []
     """a sentence; several must all match"""
-    without: Sentences = []
-    """exclude matches for this sentence"""
     like: Key | None = None
     """`video.key` of a hit; search for similar moments"""
     start: Seconds = 0.0
     """with `like`: its start in seconds"""
     end: Seconds | None = None
     """with `like`: its end in seconds"""
-    subtitles: Words = ""
-    """words of the subtitles; without a sentence, only lines of subtitles are searched"""
 
     @property
     def query(self) -> QueryRequest:
         """The query."""
-        like = self.like and LikeRequest(key=self.like, start=self.start, end=self.end)
-        return QueryRequest(texts=self.q, without=self.without, like=like or None, subtitles=self.subtitles)
+        like = LikeRequest(key=self.like, start=self.start, end=self.end) if self.like else None
+        parts = {name: getattr(self, name) for name in QueryParts.model_fields}
+        return QueryRequest(texts=self.q, like=like, **parts)
 
 
 class BatchRequest(ResultLimits, extra="forbid"):
@@ -207,6 +220,26 @@ class BatchResponse(Record):
     """The results of each query, in order."""
 
     results: list[SearchResponse]
+
+
+class ExportedHit(Record, extra="forbid"):
+    """A hit that is exported."""
+
+    key: Key
+    """`video.key` of the hit"""
+    start: Seconds
+    end: Seconds
+    score: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    line: Words = ""
+    """the line of subtitles that was found"""
+
+
+class ExportRequest(Record, extra="forbid"):
+    """Results that become a file, in this order."""
+
+    kind: ExportKind
+    query: Words = ""
+    hits: Annotated[list[ExportedHit], Field(max_length=1000)]
 
 
 class VideosResponse(Record):
@@ -239,6 +272,8 @@ class InfoResponse(Record):
     encoder: str
     previews: list[Literal["mp4", "webm"]]
     """kinds of preview that this server can make"""
+    exports: list[ExportKind]
+    """kinds of file that this server can make of results"""
     query_characters: int
     """maximum length of a sentence"""
     picture_bytes: int

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 _SHORTEST = 16  # characters of a token
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?)(?::(?P<port>[0-9]{0,5}))?")
 _LAST_PORT = 65535
+_ROOT = re.compile(r"(?:/(?!\.)[A-Za-z0-9._~-]+)*/?")
 EVERYWHERE = {"0.0.0.0": "localhost", "": "localhost", "::": "[::1]"}
 """Addresses that stand for all network interfaces, which cannot be opened, and the host to open instead."""
 COOKIE = "prvr_session"
@@ -96,6 +97,21 @@ def read_host(name: str) -> str:
     if host is None:
         raise ConfigError(f"{name!r} is not a host name. Expected a name such as films.lan, or an address.")
     return host
+
+
+def read_root(path: str) -> str:
+    """The path below which the page is served, without a slash at its end; empty: that of the host.
+
+    Raises:
+        ConfigError: it is no path.
+
+    Examples:
+        >>> read_root("/videos/"), read_root("/")
+        ('/videos', '')
+    """
+    if not _ROOT.fullmatch(path):
+        raise ConfigError(f"{path!r} is not a path of an address. Expected one such as /videos.")
+    return path.rstrip("/")
 
 
 def read_token(file: Path | str | None, environment: Mapping[str, str] = os.environ) -> str | None:
@@ -170,6 +186,7 @@ class SecurityMiddleware:
         sessions: the token and its cookies.
         registry: of the metrics of the server. Routes are templates such as `/api/videos/{key}/file`, so that their
             number is bounded.
+        root_path: the path below which a proxy serves the application, as of `read_root`.
     """
 
     def __init__(
@@ -179,7 +196,9 @@ class SecurityMiddleware:
         most_bytes: Mapping[str, int],
         sessions: Sessions,
         registry: CollectorRegistry,
+        root_path: str = "",
     ) -> None:
+        self.root_path = root_path
         self.app, self.most_bytes, self.sessions = app, most_bytes, sessions
         self.hosts = frozenset((*_LOOPBACK, *hosts))
         self.active = Gauge("prvr_requests_active", "Requests being answered.", registry=registry)
@@ -190,6 +209,10 @@ class SecurityMiddleware:
         """Refuses the request or passes it on."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
+        root = scope["root_path"] = scope.get("root_path") or self.root_path
+        if not f"{scope['path']}/".startswith(f"{root}/"):  # a proxy has cut it off
+            scope["path"] = root + scope["path"]
+        path = scope["path"].removeprefix(root) or "/"  # before routing, which adds to the root path
         began, status = time.perf_counter(), 0
 
         async def answer(message: Message) -> None:
@@ -198,24 +221,24 @@ class SecurityMiddleware:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers.update(SECURITY_HEADERS)
-                is_page = scope["path"] == "/" or scope["path"].startswith(_STATIC)
+                is_page = path == "/" or path.startswith(_STATIC)
                 headers.setdefault("Cache-Control", "no-cache" if is_page else "no-store")
-                self.requests.labels(_route(scope), status).inc()
-                self.seconds.labels(_route(scope)).observe(time.perf_counter() - began)
+                self.requests.labels(_route(scope, path), status).inc()
+                self.seconds.labels(_route(scope, path)).observe(time.perf_counter() - began)
             await send(message)
 
         with self.active.track_inprogress():
             try:
-                app = self._refusal(scope) or self.app
-                await app(scope, self._bounded(scope, receive), answer)
+                app = self._refusal(scope, path) or self.app
+                await app(scope, self._bounded(path, receive), answer)
             except Exception:  # a bug: handled here, so that this answer too has its headers and is counted
-                logger.exception("%s %s", scope["method"], _route(scope))
+                logger.exception("%s %s", scope["method"], _route(scope, path))
                 if not status:
                     await _error(500, "internal server error; see the server log")(scope, receive, answer)
 
-    def _refusal(self, scope: Scope) -> JSONResponse | None:
+    def _refusal(self, scope: Scope, path: str) -> JSONResponse | None:
         """The answer to a request that is refused; None if it is not."""
-        headers, path = Headers(scope=scope), scope["path"]
+        headers = Headers(scope=scope)
         if scope.get("state", {}).get(OVERLOADED):
             return _error(503, "too many connections are open", {"Retry-After": "2", "Connection": "close"})
         if len(headers.getlist("host")) != 1 or host_name(headers["host"]) not in self.hosts:
@@ -223,12 +246,11 @@ class SecurityMiddleware:
             return _error(400, "unknown host name; start the server with --allow-host NAME")
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and path != "/":
             return _error(403, "cross-origin requests are not allowed")
-        if not self._authorised(scope, headers):
+        if not self._authorised(scope, path, headers):
             return _error(401, "token required", {"WWW-Authenticate": "Bearer"})
         return None
 
-    def _authorised(self, scope: Scope, headers: Headers) -> bool:
-        path = scope["path"]
+    def _authorised(self, scope: Scope, path: str, headers: Headers) -> bool:
         if path in _PUBLIC or path.startswith(_STATIC) or self.sessions.accepts_header(headers.get("authorization")):
             return True
         cookie = HTTPConnection(scope).cookies.get(COOKIE)
@@ -238,10 +260,10 @@ class SecurityMiddleware:
             and self.sessions.accepts_cookie(cookie)
         )
 
-    def _bounded(self, scope: Scope, receive: Receive) -> Callable[[], Awaitable[Message]]:
+    def _bounded(self, path: str, receive: Receive) -> Callable[[], Awaitable[Message]]:
         """Bounds the body of a request, whether or not its length is announced."""
         received = 0
-        most = self.most_bytes.get(scope["path"], self.most_bytes[""])
+        most = self.most_bytes.get(path, self.most_bytes[""])
 
         async def read() -> Message:
             nonlocal received
@@ -254,10 +276,10 @@ class SecurityMiddleware:
         return read
 
 
-def _route(scope: Scope) -> str:
+def _route(scope: Scope, of: str) -> str:
     """The template of the address, never the address itself: there are too many of them."""
     path = getattr(scope.get("route"), "path", None)
-    return path if isinstance(path, str) else "/static" if scope["path"].startswith(_STATIC) else "other"
+    return path if isinstance(path, str) else "/static" if of.startswith(_STATIC) else "other"
 
 
 def _error(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSONResponse:

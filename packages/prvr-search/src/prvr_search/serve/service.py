@@ -6,8 +6,10 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
+from urllib.parse import quote
 
 import numpy as np
 from cachetools import LRUCache, cached
@@ -21,8 +23,11 @@ from prvr.errors import InputError, PrvrError
 from prvr_search import Library, Query, SearchFilter, SearchResult, VideoIndex
 from prvr_search.films import SubtitleLine
 from prvr_search.films.picture import read_picture
-from prvr_search.serve.files import Catalogue, preview_kinds
-from prvr_search.serve.schema import key_of
+from prvr_search.output.cuts import has_timelines, timeline
+from prvr_search.output.files import csv_table
+from prvr_search.ranking.results import Moment, SearchHit
+from prvr_search.serve.files import Catalogue, cut_clip, preview_kinds
+from prvr_search.serve.schema import ExportRequest, key_of
 from prvr_search.serve.settings import ServeSettings
 from prvr_search.vectors.model import UNTRAINED, EncodesPictures
 
@@ -107,6 +112,10 @@ class Workers:
 
 class _Stopped(Exception):
     """The server ends."""
+
+
+def _without_path(hit: SearchHit) -> SearchHit:
+    return replace(hit, video=replace(hit.video, path=hit.video.id))
 
 
 class Service:
@@ -286,6 +295,34 @@ class Service:
 
         return await self.of_video(key, made)
 
+    async def exported(self, request: ExportRequest) -> tuple[str, str]:
+        """Hits that a client shows as a file, and its ending; errors as of `media`, and where the extra is missing."""
+
+        def made() -> str:
+            hits = []
+            for each in request.hits:
+                video, score = self.catalogue.get(each.key), each.score or 0.0
+                lines = (SubtitleLine(each.start, each.end, each.line),) if each.line else ()
+                moments = (Moment(each.start, each.end, score),)
+                hits.append(SearchHit(video, score, each.start, each.end, moments, (), lines=lines))
+            results = [SearchResult(request.query, tuple(hits), len(self.catalogue), "exact")]
+            if request.kind == "csv":
+                return csv_table([replace(results[0], hits=tuple(map(_without_path, hits)))])
+            if not has_timelines():
+                raise HTTPException(501, "this server cannot make timelines: OpenTimelineIO is not installed")
+            return timeline(results, ".otio", lambda video: quote(video.id))
+
+        return await self._media.run(made), request.kind
+
+    async def clip(self, key: str, start: float, end: float) -> tuple[str, BinaryIO]:
+        """A part of a video as a file of its own, with its name; errors as of `media`."""
+
+        def made(video: VideoEntry) -> tuple[str, BinaryIO]:
+            with self.catalogue.opened(video) as file:
+                return cut_clip(file, self.limits, start, end, video.id)
+
+        return await self.of_video(key, made)
+
     @property
     def progress(self) -> tuple[int, int]:
         """How many videos can be searched, and how many there are in all."""
@@ -305,6 +342,7 @@ class Service:
             "zero_shot": model.kind in UNTRAINED,
             "encoder": model.frames.name,
             "previews": preview_kinds(),
+            "exports": ["csv", *["otio"] * has_timelines()],
             "version": __version__,
         }
 

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, Posit
 from pydantic.dataclasses import dataclass as checked
 
 from prvr_search.films import Limits
-from prvr_search.serve.security import read_host
+from prvr_search.serve.security import read_host, read_root
 
 _YEAR = 365 * 24 * 3600  # seconds
 
@@ -38,6 +38,7 @@ class ServeLimits:
         media_waiting: pictures and previews that may wait.
         media_seconds: timeout of a picture or a preview.
         preview_seconds: maximum length of a preview.
+        clip_seconds: maximum length of a clip.
         preview_pixels: maximum length of the longer side of a preview.
         cache_bytes: memory for pictures and previews; 0: none are kept.
         video: what a file may demand before it is decoded.
@@ -65,6 +66,7 @@ class ServeLimits:
     media_waiting: PositiveInt = 64
     media_seconds: PositiveFloat = 30.0
     preview_seconds: PositiveFloat = 60.0
+    clip_seconds: PositiveFloat = 600.0
     preview_pixels: Annotated[int, Field(ge=16)] = 640
     cache_bytes: NonNegativeInt = 64 * 1024 * 1024
     video: Limits = field(default_factory=Limits)
@@ -78,17 +80,19 @@ class ServeSettings:
         hosts: names by which clients may call the server, besides `localhost` and its addresses.
         token: the token that clients must send; None: no token is needed.
         session_seconds: lifetime of the cookie that players send in place of the token.
+        root_path: the path below which a proxy serves the page, such as `/videos`; the proxy may cut it off.
         rescan_seconds: the least time between two looks at the folder, which lie nine times as far apart as the last
             one took.
         limits: bounds on what clients may ask.
 
     Raises:
-        pydantic.ValidationError: a name in `hosts` is not valid, the lifetime of the cookie is less than a second or
-            more than a year, or there is no time between two looks.
+        pydantic.ValidationError: a name in `hosts` or the root path is not valid, the lifetime of the cookie is below
+            a second or more than a year, or there is no time between two looks.
     """
 
     hosts: tuple[Annotated[str, AfterValidator(read_host)], ...] = ()
     token: str | None = field(default=None, repr=False)
     session_seconds: Annotated[int, Field(ge=1, le=_YEAR)] = 3600
+    root_path: Annotated[str, AfterValidator(read_root)] = ""
     rescan_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
     limits: ServeLimits = field(default_factory=ServeLimits)

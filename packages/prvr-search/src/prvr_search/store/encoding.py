@@ -245,6 +245,7 @@ class Update:
             height=info.height,
             codec=info.codec,
             start_time=info.start_time,
+            filmed=info.filmed,
             warnings=known.warnings or tuple(file.warnings),
             version=FIELDS_VERSION,
         )

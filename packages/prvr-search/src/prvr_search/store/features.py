@@ -15,6 +15,7 @@ from jaxtyping import Float32
 from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError
 from prvr.reading import is_unicode, parse_json, parse_record, short
+from prvr_search.films.dates import film_date
 from prvr_search.films.info import check_rate
 from prvr_search.films.listing import VideoPath
 from prvr_search.films.subtitles import SubtitleLine
@@ -44,6 +45,7 @@ class Film:
         version: of these fields, see `prvr_search.films.info.FIELDS_VERSION`; 0 where it is to be described again.
         lines: the number of lines of its own text tracks.
         reason, remedy: why it cannot be encoded and what to do; empty if it can.
+        filmed: the date that the file states, see `prvr_search.films.info.VideoInfo`.
         digest: the hash of the file that holds this; not written there, as the following.
         stamp: of that file.
         spec: its features; None: it was only described.
@@ -60,6 +62,7 @@ class Film:
     lines: int = 0
     reason: str = ""
     remedy: str = ""
+    filmed: str = ""
     warnings: tuple[str, ...] = ()
     digest: str = ""
     stamp: Stamp = (0, 0, 0, 0)
@@ -76,6 +79,7 @@ class Film:
         return VideoEntry(
             video.id, video.file, video.size, video.mtime_ns, self.sha256, self.duration or guess, self.frames,
             self.width, self.height, self.codec, self.warnings, self.start_time, self.digest,
+            *film_date(self.filmed, video.id, video.mtime_ns),
         )  # fmt: skip
 
 

@@ -64,6 +64,8 @@ class VideoEntry:
         start_time: the time stamp of time 0 in the file, in seconds, see [VideoInfo][prvr_search.films.VideoInfo].
         features: the hash of the file of its features, which tells them from others of the same video; empty where they
             come from no library.
+        filmed: when it was filmed, ISO 8601 with the zone; empty where the features come from no library.
+        filmed_by: what says so: its `container`, its `name` or the time of its `file`.
     """
 
     id: str
@@ -79,6 +81,8 @@ class VideoEntry:
     warnings: tuple[str, ...] = ()
     start_time: float = 0.0
     features: str = ""
+    filmed: str = ""
+    filmed_by: str = ""
 
 
 class VideoFeatures(FeatureReader):

@@ -25,29 +25,52 @@ export async function blob(path, signal) {
   return response.blob();
 }
 
+/** Saves what an address answers, under the name that the server gives it. */
+export async function save(path, options = {}) {
+  const response = await send(path, options);
+  const link = document.createElement("a");
+  const [, kind, name] = /filename(\*?)=(?:UTF-8'')?"?([^"]+)/.exec(response.headers.get("Content-Disposition"));
+  link.download = kind ? decodeURIComponent(name) : name;
+  link.href = URL.createObjectURL(await response.blob());
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+}
+
+const REFUSALS = { 403: "cannot be read", 409: "changed after it was encoded", 410: "was moved or deleted" };
+
+/** Why the server does not send the file of a video; "" if it does. */
+export async function refusal(video) {
+  const response = await fetch(fileUrl(video), { method: "HEAD", headers: headers() });
+  return REFUSALS[response.status] ?? "";
+}
+
+export function clipUrl(video, start, end) {
+  return `api/videos/${video.key}/clip?start=${start.toFixed(3)}&end=${end.toFixed(3)}`;
+}
+
 export function fileUrl(video) {
-  return `/api/videos/${video.key}/file`;
+  return `api/videos/${video.key}/file`;
 }
 
 /** The lines of the subtitles of a video, in order of time. */
 export function linesOf(video) {
-  return get(`/api/videos/${video.key}/lines`);
+  return get(`api/videos/${video.key}/lines`);
 }
 
 export function thumbnailUrl(video, time, width = 320) {
-  return `/api/videos/${video.key}/thumbnail?t=${time.toFixed(2)}&width=${width}`;
+  return `api/videos/${video.key}/thumbnail?t=${time.toFixed(2)}&width=${width}`;
 }
 
 export function previewUrl(video, start, end, kind) {
   const down = (seconds) => (Math.floor(1000 * seconds + 1e-6) / 1000).toFixed(3); // the server may have a shorter limit
-  return `/api/videos/${video.key}/preview?start=${down(start)}&end=${down(end)}&kind=${kind}`;
+  return `api/videos/${video.key}/preview?start=${down(start)}&end=${down(end)}&kind=${kind}`;
 }
 
 async function send(path, options) {
   for (;;) {
     let response;
     try {
-      response = await fetch(path, { ...options, headers: headers() });
+      response = await fetch(path, { ...options, headers: { ...options.headers, ...headers() } });
     } catch (error) {
       if (error.name === "AbortError") throw error;
       throw new Problem("The server does not respond. Is it still running?");
@@ -78,7 +101,7 @@ async function reason(response) {
 /** Players cannot send a header: a cookie stands for the token, and is renewed in time. */
 export async function openSession() {
   if (!sessionStorage.getItem(KEY)) return true;
-  const response = await fetch("/api/session", { method: "POST", headers: headers() });
+  const response = await fetch("api/session", { method: "POST", headers: headers() });
   if (!response.ok) return false;
   const { seconds } = await response.json();
   clearTimeout(renewal);

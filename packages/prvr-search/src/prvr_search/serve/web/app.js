@@ -1,6 +1,6 @@
 // The page: a query, its results, and the keys. Names come as text and stay text: nothing is put in as HTML.
 
-import { get, openSession, post, Problem, thumbnailUrl } from "./api.js";
+import { get, openSession, post, Problem, refusal, save, thumbnailUrl } from "./api.js";
 import { closePlayer, isOpen, playAt, playMoment, setPreviews } from "./player.js";
 import { clock, makeStrip, nameParts, range, span } from "./strip.js";
 
@@ -22,6 +22,8 @@ let last = null; // what played last: focus goes back to it
 let listed = null; // how many videos the server had when they were listed
 let answered = null; // how many it had for the results that are shown
 let asks = null; // gives more of them
+let shown = null; // the answer
+let searched = ""; // what the answer is for
 const OPTIONS = [...element("more").querySelectorAll("input")].map((field) => field.name);
 const option = (name) => element("more").querySelector(`[name=${name}]`);
 const SIDE = 1024; // pixels of a picture that is sent: no encoder reads more
@@ -36,7 +38,7 @@ function make(tag, name, text) {
 
 /** The index and the limits of the server. */
 function learn() {
-  serverInfo ??= get("/api/info").catch((error) => {
+  serverInfo ??= get("api/info").catch((error) => {
     serverInfo = null; // requested again by the next search
     throw error;
   });
@@ -45,6 +47,7 @@ function learn() {
 
 /** Shows the best `count` results for a query; where `more`, those that are there stay. */
 async function search(query, count = MOST, more = false) {
+  searched = query.toString();
   running?.abort();
   running = new AbortController();
   const mine = running;
@@ -61,8 +64,8 @@ async function search(query, count = MOST, more = false) {
     const picture = query.get("picture");
     if (picture && !pictures.has(picture)) throw new Problem("The picture is no longer available. Choose it again.");
     const answer = picture
-      ? await post(`/api/search/picture?${params}`, pictures.get(picture).body, mine.signal)
-      : await get(`/api/search?${params}`, mine.signal);
+      ? await post(`api/search/picture?${params}`, pictures.get(picture).body, mine.signal)
+      : await get(`api/search?${params}`, mine.signal);
     show(answer, more);
     const isAll = answer.hits.length < Math.min(count, most) || count >= most;
     element("more-results").hidden = isAll;
@@ -70,6 +73,7 @@ async function search(query, count = MOST, more = false) {
   } catch (error) {
     if (error.name === "AbortError") return;
     results.replaceChildren();
+    showTools(false);
     element("more-results").hidden = true;
     status.textContent = "";
     problem.textContent = error instanceof Problem ? error.message : `Something went wrong in this page: ${error.message}`;
@@ -88,7 +92,7 @@ function parameters(query, k) {
   for (const name of ["q", "like", "start", "end", ...OPTIONS]) {
     const [value, type] = [query.get(name), OPTIONS.includes(name) ? option(name).type : "text"];
     const day = new Date(`${value}T00:00`); // midnight where the browser is
-    if (value && type === "number") params.set(name, 60 * Number(value));
+    if (value && type === "number") params.set(name, (option(name).dataset.unit ?? 60) * Number(value));
     else if (value && type !== "date") params.set(name, value);
     else if (value && !Number.isNaN(day.getTime())) params.set(name, day.toISOString());
   }
@@ -97,17 +101,15 @@ function parameters(query, k) {
 
 function show(answer, more) {
   document.title = `${answer.query} – prvr`;
-  const scale = range(answer);
   const before = more ? results.children.length : 0;
-  const cards = answer.hits.slice(before).map((hit) => card(hit, scale));
-  if (more) results.append(...cards);
-  else results.replaceChildren(...cards);
+  shown = answer;
+  sort();
   answered = answer.videos;
   element("again-search").hidden = true;
-  element("view").hidden = !answer.hits.length;
+  showTools(answer.hits.length);
   const videos = answer.videos.toLocaleString();
   if (!answer.hits.length) {
-    const filtered = OPTIONS.some((name) => !["without", "subtitles"].includes(name) && option(name).value);
+    const filtered = OPTIONS.some((name) => !["without", "subtitles", "then", "within"].includes(name) && option(name).value);
     const none = filtered ? "No videos match the options." : "No results.";
     status.textContent = answer.videos ? none : "No video can be searched yet.";
     return;
@@ -117,16 +119,37 @@ function show(answer, more) {
   const grouped = folded ? `; ${folded} more grouped with similar results` : "";
   status.textContent = `${first} ${videos} videos${grouped}.`;
   if (!more) scrollTo({ top: 0 });
-  else cards[0]?.querySelector(".open").focus();
+  else results.querySelector(`[data-rank="${before + 1}"] .open`)?.focus();
+}
+
+/** Shows the results in the order that is chosen; equal dates stay in order of their ranks. */
+function sort() {
+  const scale = range(shown);
+  const sign = Number(element("order").querySelector("select").value);
+  const date = (hit) => Date.parse(hit.video.filmed) || 0;
+  const hits = [...shown.hits].sort((one, other) => sign * (date(other) - date(one)) || one.rank - other.rank);
+  results.replaceChildren(...hits.map((hit) => card(hit, scale)));
+}
+
+const SOURCES = { container: "as its file says", name: "by its name", file: "by the time of its file" };
+
+/** When a video was filmed, where it was, and what says so. */
+function filmed(video) {
+  const date = make("time", "quiet", `${video.filmed.slice(0, 10)}${video.filmed_by === "container" ? "" : ` ${SOURCES[video.filmed_by]}`}`);
+  date.dateTime = video.filmed;
+  date.title = `filmed ${video.filmed.slice(0, 16).replace("T", " ")}, ${SOURCES[video.filmed_by]}`;
+  return date;
 }
 
 function card(hit, scale) {
   const item = make("li", "card");
+  item.dataset.rank = hit.rank;
   const play = (moment, from) => {
     mark(item, from);
     playMoment(hit, scale, moment);
   };
-  const best = hit.moments[0] ?? { start: hit.start, end: hit.end };
+  // of a video that was found by what is said, what one wants to see is where that is
+  const best = hit.lines[0] ?? hit.moments[0] ?? { start: hit.start, end: hit.end };
 
   const open = make("button", "open");
   open.type = "button";
@@ -138,13 +161,16 @@ function card(hit, scale) {
   const line = make("div", "line");
   const name = make("h2", "name");
   name.append(...nameParts(hit.video.name));
-  const score = make("span", "score", `score ${hit.score === null ? "–" : hit.score.toFixed(3)}`);
-  score.title = "similarity of the video and the query; only scores of one query can be compared";
+  const number = `score ${hit.score === null ? "–" : hit.score.toFixed(3)}`;
+  const score = make("span", "score", hit.lines.length ? "by subtitles" : number);
+  score.title = hit.lines.length
+    ? `a line of its subtitles has the words; ${number}`
+    : "similarity of the video and the query; only scores of one query can be compared";
   line.append(make("span", "rank", String(hit.rank)), name, score);
   line.addEventListener("click", () => play(best, open));
 
   const more = make("div", "more");
-  for (const moment of [best, ...hit.moments.slice(1)]) {
+  for (const moment of hit.moments) {
     const chip = make("button", "chip", span(moment));
     chip.type = "button";
     chip.setAttribute("aria-label", `Play ${span(moment)} of ${hit.video.name}`);
@@ -157,6 +183,7 @@ function card(hit, scale) {
     spoken.addEventListener("click", () => play(line, spoken));
     more.append(spoken);
   }
+  if (hit.video.filmed) more.append(filmed(hit.video));
   const similar = make("button", "similar quiet", "More like this");
   similar.type = "button";
   similar.setAttribute("aria-label", `More like this: ${span(best)} of ${hit.video.name}`);
@@ -183,10 +210,19 @@ function frameOf(video, time, label) {
   picture.alt = "";
   picture.loading = "lazy";
   picture.decoding = "async";
-  picture.addEventListener("error", () => frame.classList.add("none"));
+  picture.addEventListener("error", async () => {
+    frame.classList.add("none");
+    const why = await refusal(video).catch(() => "");
+    if (why) frame.append(make("span", "why", why));
+  });
   picture.src = thumbnailUrl(video, time);
   frame.append(picture, make("span", "badge", label));
   return frame;
+}
+
+/** A video as a hit that nobody searched for. */
+function alone(video) {
+  return { video, moments: [], lines: [], relevance: new Array(32).fill(null), start: 0, end: 0 };
 }
 
 /** A video of the first screen, which plays from its start. */
@@ -199,7 +235,7 @@ function tile(video) {
   open.append(frameOf(video, video.duration / 3, clock(video.duration)), name);
   open.addEventListener("click", () => {
     mark(item, open);
-    playAt({ video, moments: [], relevance: new Array(32).fill(null), start: 0, end: 0 }, [0, 1, -Infinity], 0);
+    playAt(alone(video), [0, 1], 0);
   });
   item.append(open);
   return item;
@@ -209,7 +245,7 @@ function tile(video) {
 async function listPage(section, params, size, signal) {
   const list = section.querySelector("ol");
   const offset = list.children.length;
-  const { total, videos } = await get(`/api/videos?${new URLSearchParams({ ...params, offset, limit: size })}`, signal);
+  const { total, videos } = await get(`api/videos?${new URLSearchParams({ ...params, offset, limit: size })}`, signal);
   list.append(...videos.map(tile));
   const further = section.querySelector("ol + button");
   further.hidden = list.children.length >= total || !videos.length;
@@ -248,6 +284,30 @@ function welcome(visible) {
   if (visible) element("named").hidden = element("more-results").hidden = element("again-search").hidden = true;
 }
 
+/** The files that the server makes of what is shown. */
+function listExports(kinds) {
+  for (const kind of kinds) {
+    const button = make("button", "chip", kind.toUpperCase());
+    button.type = "button";
+    button.title = kind === "csv" ? "Save these results as a table" : "Save these moments as a timeline for editors";
+    button.addEventListener("click", async () => {
+      const hits = [...results.querySelectorAll(".card")].map((item) => shown.hits[item.dataset.rank - 1]);
+      const rows = hits.map(({ video, lines, start, end, score }) => {
+        const line = lines[0] ?? { start, end: Math.max(end, start + 0.1), text: "" };
+        return { key: video.key, start: line.start, end: line.end, score, line: line.text.slice(0, 1000) };
+      });
+      const body = JSON.stringify({ kind, query: shown.query.slice(0, 1000), hits: rows });
+      try {
+        await save("api/export", { method: "POST", body, headers: { "Content-Type": "application/json" } });
+      } catch (error) {
+        problem.textContent = error.message;
+        problem.hidden = false;
+      }
+    });
+    element("exports").append(button);
+  }
+}
+
 function unmark() {
   for (const other of document.querySelectorAll("li[aria-current]")) other.removeAttribute("aria-current");
 }
@@ -271,12 +331,46 @@ function uncover() {
 function leavePlayer() {
   closePlayer();
   unmark();
+  go(withoutPlaying(addressQuery()));
   (last?.isConnected ? last : input).focus();
 }
 
 /** The query stands behind the # of the address: Back and reload work, and it is in no log. */
 function addressQuery() {
   return new URLSearchParams(location.hash.slice(1));
+}
+
+/** What of an address is searched for; the rest is what plays, so that a link leads to a moment. */
+function withoutPlaying(what) {
+  for (const name of ["play", "from", "to"]) what.delete(name);
+  return what;
+}
+
+/** Changes the address to what is there already. */
+function go(what) {
+  if (addressQuery().toString() !== what.toString()) history.pushState(null, "", what.size ? `#${what}` : location.pathname);
+}
+
+/** Plays what the address names, or closes the player. */
+async function playAddress() {
+  const what = addressQuery();
+  const [key, start, end] = ["play", "from", "to"].map((name) => what.get(name));
+  if (!key) {
+    closePlayer();
+    return unmark();
+  }
+  try {
+    const hit = shown?.hits.find((one) => one.video.key === key) ?? alone(await get(`api/videos/${encodeURIComponent(key)}`));
+    if (addressQuery().toString() !== what.toString()) return;
+    const item = results.querySelector(`[data-rank="${hit.rank}"]`);
+    if (item) mark(item, item.querySelector(".open"));
+    const scale = item ? range(shown) : [0, 1];
+    if (end === null) playAt(hit, scale, Number(start) || 0);
+    else playMoment(hit, scale, { start: Number(start) || 0, end: Number(end) });
+  } catch (error) {
+    problem.textContent = `The video of this link cannot be shown: ${error.message}`;
+    problem.hidden = false;
+  }
 }
 
 function hasQuery(what) {
@@ -294,8 +388,10 @@ function ask(changes = {}, replaces = false) {
     else what.delete(name);
   }
   if (!hasQuery(what)) return input.focus();
-  if (location.hash === `#${what}`) search(what);
-  else if (replaces) location.replace(`#${what}`);
+  if (withoutPlaying(before).toString() === what.toString()) {
+    go(what);
+    search(what);
+  } else if (replaces) location.replace(`#${what}`);
   else location.hash = `#${what}`;
 }
 
@@ -378,14 +474,25 @@ function fill() {
   showAsked(what);
 }
 
-function fromAddress() {
+async function fromAddress() {
   fill();
-  if (hasQuery(addressQuery())) return void search(addressQuery());
+  const what = withoutPlaying(addressQuery());
+  if (what.toString() !== searched) {
+    if (hasQuery(what)) await search(what);
+    else leaveSearch();
+  }
+  await playAddress();
+}
+
+/** Shows the first screen. */
+function leaveSearch() {
+  searched = "";
+  shown = null;
   running?.abort();
-  closePlayer();
   results.replaceChildren();
   status.textContent = "";
-  problem.hidden = element("view").hidden = true;
+  problem.hidden = true;
+  showTools(false);
   welcome(true);
 }
 
@@ -410,6 +517,7 @@ element("clear").addEventListener("click", () => {
   for (const name of OPTIONS) option(name).value = "";
   applyOptions();
 });
+element("order").addEventListener("change", sort);
 element("view").addEventListener("click", () => showGrid(!results.classList.contains("grid")));
 new ResizeObserver(uncover).observe(element("player"));
 element("forget").addEventListener("click", () => {
@@ -440,10 +548,17 @@ addEventListener("paste", (event) => {
   }
 });
 element("more-results").addEventListener("click", () => asks());
-element("again-search").addEventListener("click", () => search(addressQuery()));
+element("again-search").addEventListener("click", () => search(withoutPlaying(addressQuery())));
 addEventListener("hashchange", fromAddress);
 element("player").addEventListener("similar", (event) => askLike(event.detail.video, event.detail.start));
 element("player").addEventListener("closed", leavePlayer);
+element("player").addEventListener("opened", ({ detail: { video, start, end } }) => {
+  const what = withoutPlaying(addressQuery());
+  what.set("play", video.key);
+  what.set("from", String(Number(start.toFixed(2))));
+  if (end !== null) what.set("to", String(Number(end.toFixed(2))));
+  go(what);
+});
 
 document.addEventListener("keydown", (event) => {
   const selected = input.selectionEnd - input.selectionStart === input.value.length; // also if there is nothing
@@ -473,6 +588,11 @@ document.addEventListener("keydown", (event) => {
     (next < 0 ? input : all[Math.min(next, all.length - 1)]).focus();
   }
 });
+
+/** Shows or hides what is done with all results. */
+function showTools(visible) {
+  for (const id of ["view", "order", "exports"]) element(id).hidden = !visible;
+}
 
 function showGrid(grid) {
   results.classList.toggle("grid", grid);
@@ -516,9 +636,12 @@ async function start() {
     input.maxLength = option("without").maxLength = option("subtitles").maxLength = info.query_characters;
     element("choose").hidden = element("by-picture").hidden = !info.pictures;
     await openSession();
+    listExports(info.exports);
     // Somebody may be typing already, so the field is left alone, or may have searched already.
-    if (!hasQuery(addressQuery())) welcome(true);
-    else if (!running) search(addressQuery());
+    const what = withoutPlaying(addressQuery());
+    if (!hasQuery(what)) welcome(true);
+    else if (!running) await search(what);
+    if (addressQuery().has("play")) playAddress();
     await showInfo(info);
   } catch (error) {
     problem.textContent = error.message;

@@ -1,6 +1,6 @@
 // Plays a video at a moment: the file itself, or a preview where the browser cannot play it.
 
-import { blob, fileUrl, linesOf, previewUrl } from "./api.js";
+import { blob, clipUrl, fileUrl, linesOf, previewUrl, refusal, save } from "./api.js";
 import { clock, makeStrip, nameParts, span } from "./strip.js";
 
 const element = (id) => document.getElementById(id);
@@ -11,6 +11,7 @@ const LEAD = 2; // seconds of a preview before and after the moment
 const FROM_FIRST_FRAME = navigator.userAgent.includes("Firefox/"); // others count from the time stamp 0
 const SLACK = 0.1; // seconds by which the duration of a file may be wrong
 const FREE = 20; // seconds of a preview at a time that was clicked
+const SAVED = 10; // seconds of a clip without a moment
 
 let now = null; // what plays: { hit, moment, offset, url, strip }; offset: seconds of the video at time 0 of the browser
 let until = null; // where it stops, in seconds of the video
@@ -59,6 +60,7 @@ function open(hit, scale, moment, start, end) {
   }
   now.moment = moment;
   element("playing-moment").textContent = moment ? span(moment) : "";
+  panel.dispatchEvent(new CustomEvent("opened", { detail: { video: hit.video, start, end } }));
   element("again").disabled = element("loop").disabled = element("on").disabled = !moment;
   if (same) seek(start);
   else if (mayPlay(hit.video)) playFile(start);
@@ -96,12 +98,18 @@ function playFile(start) {
   const state = now;
   video.onloadedmetadata = () => {
     // of a file whose picture they do not know, browsers play the sound alone
-    if (!video.videoWidth) return playPreview(start, until);
+    if (!video.videoWidth) return playPreview(start, until, damage(state.hit.video));
     seek(start);
   };
-  video.onerror = () => state === now && playPreview(start, until);
+  video.onerror = () => state === now && playPreview(start, until, damage(state.hit.video));
   video.src = fileUrl(now.hit.video);
   video.load();
+}
+
+/** Why a file does not play, if that is not because of the browser; "" if it may be. */
+function damage(file) {
+  const broken = file.warnings[0] ?? (video.error?.code === MediaError.MEDIA_ERR_DECODE ? "it cannot be decoded" : "");
+  return broken && `this file is damaged (${broken})`;
 }
 
 async function playPreview(start, end, reason = "") {
@@ -117,6 +125,9 @@ async function playPreview(start, end, reason = "") {
   loading = new AbortController();
   try {
     const { signal } = loading;
+    const refused = await refusal(state.hit.video);
+    if (state !== now) return;
+    if (refused) return tell(`This file ${refused}.`);
     const { codec, name } = state.hit.video;
     const why = reason || `this browser cannot play this ${name.slice(name.lastIndexOf("."))} file (${codec})`;
     if (!previews.length) return tell(`${why[0].toUpperCase()}${why.slice(1)}, and the server cannot make a preview.`, true);
@@ -201,6 +212,19 @@ element("loop").addEventListener("click", (event) => {
 element("similar").addEventListener("click", () => {
   const detail = { video: now.hit.video, start: Math.min(video.currentTime + now.offset, now.hit.video.duration) };
   panel.dispatchEvent(new CustomEvent("similar", { detail }));
+});
+element("save").addEventListener("click", async (event) => {
+  const state = now;
+  const start = state.moment?.start ?? Math.max(0, video.currentTime + state.offset);
+  const end = state.moment?.end ?? Math.min(start + SAVED, state.hit.video.duration);
+  const button = event.currentTarget;
+  button.disabled = true;
+  try {
+    await save(clipUrl(state.hit.video, start, Math.max(end, start + 0.1)));
+  } catch (error) {
+    if (state === now) tell(error.message);
+  }
+  button.disabled = false;
 });
 element("on").addEventListener("click", () => {
   until = null;
