@@ -3,7 +3,7 @@
     python benchmarks/wordnet_mammals.py --out benchmarks/studies/wordnet-mammals.jsonl  # goes on where it ended
     python benchmarks/wordnet_mammals.py --show benchmarks/studies/wordnet-mammals.jsonl
 
-The rule and what came out: benchmarks/studies/wordnet-mammals.md. Data, spaces, loss and score are those of the example.
+The rule and what came out: benchmarks/studies/wordnet-mammals.md. Data, spaces, loss and score are the example's.
 """
 
 import argparse

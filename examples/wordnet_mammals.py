@@ -16,13 +16,16 @@ from typing import Any
 import geoopt
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from torch import Tensor
 
 import lorentz
 from lorentz.manifold import Lorentz
+from lorentz.plot import poincare_disk
 
 FILE = Path(__file__).with_suffix(".txt")
 SPLIT_SEED = 76
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#6A51A3")
 
 
 def sphere_dist(x: Tensor, y: Tensor) -> Tensor:
@@ -109,10 +112,59 @@ def fit(name: str, dim: int, known: Tensor, rate: float, seed: int, steps: int, 
 
 @torch.no_grad()
 def mean_average_precision(space: Space, wanted: Tensor, ignored: Tensor) -> float:
-    """Each synset with wanted ones lists all others but the ignored, the nearest first: 1 if the wanted lead all lists."""
+    """Each synset lists all others but the ignored, the nearest first: 1 if those it wants lead every list."""
     rows = wanted.any(1).nonzero().squeeze(1)
     distances = space(rows).masked_fill(ignored[rows], torch.inf)
     distances[torch.arange(len(rows)), rows] = torch.inf
     hits = wanted[rows].gather(1, distances.argsort(1)).double()
     precision = hits.cumsum(1) / torch.arange(1, hits.shape[1] + 1)
     return ((precision * hits).sum(1) / hits.sum(1)).mean().item()
+
+
+def draw(space: Space, words: list[str], bases: list[list[int]], above: Tensor, file: Path) -> None:
+    """The hyperbolic plane on the disk, "mammal" in its middle; a color for each of the largest branches."""
+    points = space.points[0].detach().double()
+    points = lorentz.gyro_add(lorentz.project(-points[0, 1:]), points)
+    sizes = above.sum(0) + 1
+    branches = sorted((row for row, direct in enumerate(bases) if 5 in direct), key=lambda row: -int(sizes[row]))
+    colors = ["#B0B0B0"] * len(words)
+    for color, branch in zip(COLORS, branches, strict=False):
+        for row in [branch, *above[:, branch].nonzero().flatten().tolist()]:
+            colors[row] = color
+    figure = Figure(figsize=(9, 7.7), layout="constrained")
+    edges = [(base, row) for row, direct in enumerate(bases) for base in direct]
+    poincare_disk(
+        points,
+        edges=edges,
+        labels=[word.replace("_", " ") if size >= 30 else None for word, size in zip(words, sizes, strict=True)],
+        point_style={"c": colors, "s": [2.0 + 3.0 * float(size) ** 0.5 for size in sizes]},
+        edge_style={"colors": [colors[row] for _, row in edges], "alpha": 0.5},
+        ax=figure.subplots(),
+    )
+    figure.savefig(file, dpi=100)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(), help="folder of the picture")
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--dim", type=int, default=5)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    words, bases, above = mammals()
+    hidden = hidden_pairs(bases, above)
+    known = above & ~hidden
+    print(
+        f"{len(words)} mammals, {int(known.sum())} pairs, {int(hidden.sum())} hidden ones, {arguments.dim} dimensions"
+    )
+    print(f"{'MAP':12}{'trained':>9}{'hidden':>9}")
+    for name in (*FACTORS, "product"):
+        space = fit(name, arguments.dim, known, 0.1 if name == "Euclidean" else 0.03, 0, arguments.steps)
+        trained = mean_average_precision(space, known, hidden)
+        print(f"{name:12}{trained:9.3f}{mean_average_precision(space, hidden, known):9.3f}")
+    draw(fit("hyperbolic", 2, known, 0.03, 0, arguments.steps), words, bases, above, arguments.out / "mammals.png")
+    print(f"wrote {arguments.out / 'mammals.png'}")
+
+
+if __name__ == "__main__":
+    main()
