@@ -3,7 +3,7 @@
 Of 6,542 pairs (a synset, one above it) a tenth is hidden, none of them a direct one. Each synset is to find those above
 it nearest. The loss is that of Nickel and Kiela (2017): softmax over minus the distances, one above against all that
 are not known to be above. Every space has the same loss, the same optimiser and a learned scale of its distances. Draws
-mammals.png, the hyperbolic plane; `benchmarks/wordnet_mammals.py` has the study.
+mammals.png, the hyperbolic plane; `benchmarks/mammals.py` has the study.
 
 Quick: --steps 150 --out out
 """
@@ -25,6 +25,7 @@ from lorentz.plot import poincare_disk
 
 FILE = Path(__file__).with_suffix(".txt")
 SPLIT_SEED = 76
+RATES = {"hyperbolic": 0.03, "Euclidean": 0.3, "spherical": 0.03, "product": 0.1}  # the best of four in 5 dimensions
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#6A51A3")
 
 
@@ -76,7 +77,7 @@ class Space(torch.nn.Module):
         self.kinds = [FACTORS[factor] for factor in shares]
         self.log_scales = torch.nn.Parameter(torch.zeros(len(shares)))
         self.points = torch.nn.ParameterList(
-            geoopt.ManifoldParameter(start(0.1 * torch.randn(count, share)), manifold=manifold)
+            geoopt.ManifoldParameter(start(0.1 * torch.randn(count, share)), manifold=manifold)  # pyright: ignore[reportCallIssue]
             for (manifold, start, _), share in zip(self.kinds, shares.values(), strict=True)
         )
 
@@ -86,7 +87,7 @@ class Space(torch.nn.Module):
             scale * dist(points[rows], points)
             for (_, _, dist), points, scale in zip(self.kinds, self.points, self.log_scales.exp(), strict=True)
         ]
-        return parts[0] if len(parts) == 1 else (sum(part.square() for part in parts) + 1e-12).sqrt()
+        return parts[0] if len(parts) == 1 else (torch.stack(parts).square().sum(0) + 1e-12).sqrt()
 
 
 def fit(name: str, dim: int, known: Tensor, rate: float, seed: int, steps: int, batch: int = 128) -> Space:
@@ -126,7 +127,10 @@ def draw(space: Space, words: list[str], bases: list[list[int]], above: Tensor, 
     points = space.points[0].detach().double()
     points = lorentz.gyro_add(lorentz.project(-points[0, 1:]), points)
     sizes = above.sum(0) + 1
-    branches = sorted((row for row, direct in enumerate(bases) if 5 in direct), key=lambda row: -int(sizes[row]))
+    branches = sorted(
+        (row for row, direct in enumerate(bases) if words.index("placental") in direct),
+        key=lambda row: -int(sizes[row]),
+    )
     colors = ["#B0B0B0"] * len(words)
     for color, branch in zip(COLORS, branches, strict=False):
         for row in [branch, *above[:, branch].nonzero().flatten().tolist()]:
@@ -138,7 +142,7 @@ def draw(space: Space, words: list[str], bases: list[list[int]], above: Tensor, 
         edges=edges,
         labels=[word.replace("_", " ") if size >= 30 else None for word, size in zip(words, sizes, strict=True)],
         point_style={"c": colors, "s": [2.0 + 3.0 * float(size) ** 0.5 for size in sizes]},
-        edge_style={"colors": [colors[row] for _, row in edges], "alpha": 0.5},
+        edge_style={"colors": [colors[row] for _, row in edges], "alpha": 0.3, "linewidths": 0.5},
         ax=figure.subplots(),
     )
     figure.savefig(file, dpi=100)
@@ -154,15 +158,13 @@ def main() -> None:
     words, bases, above = mammals()
     hidden = hidden_pairs(bases, above)
     known = above & ~hidden
-    print(
-        f"{len(words)} mammals, {int(known.sum())} pairs, {int(hidden.sum())} hidden ones, {arguments.dim} dimensions"
-    )
+    print(f"{len(words)} mammals, {int(known.sum())} pairs, {int(hidden.sum())} hidden, {arguments.dim} dimensions")
     print(f"{'MAP':12}{'trained':>9}{'hidden':>9}")
-    for name in (*FACTORS, "product"):
-        space = fit(name, arguments.dim, known, 0.1 if name == "Euclidean" else 0.03, 0, arguments.steps)
+    for name, rate in RATES.items():
+        space = fit(name, arguments.dim, known, rate, 0, arguments.steps)
         trained = mean_average_precision(space, known, hidden)
         print(f"{name:12}{trained:9.3f}{mean_average_precision(space, hidden, known):9.3f}")
-    draw(fit("hyperbolic", 2, known, 0.03, 0, arguments.steps), words, bases, above, arguments.out / "mammals.png")
+    draw(fit("hyperbolic", 2, known, 0.1, 0, arguments.steps), words, bases, above, arguments.out / "mammals.png")
     print(f"wrote {arguments.out / 'mammals.png'}")
 
 

@@ -1,7 +1,7 @@
 """Mammals of WordNet 3.0: hyperbolic space beside flat, spherical and product spaces, by a fixed rule.
 
-    python benchmarks/wordnet_mammals.py --out benchmarks/studies/wordnet-mammals.jsonl  # goes on where it ended
-    python benchmarks/wordnet_mammals.py --show benchmarks/studies/wordnet-mammals.jsonl
+    python benchmarks/mammals.py --out benchmarks/studies/wordnet-mammals.jsonl  # goes on where it ended
+    python benchmarks/mammals.py --show benchmarks/studies/wordnet-mammals.jsonl
 
 The rule and what came out: benchmarks/studies/wordnet-mammals.md. Data, spaces, loss and score are the example's.
 """
@@ -19,7 +19,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
-from wordnet_mammals import fit, hidden_pairs, mammals, mean_average_precision
+from wordnet_mammals import (  # pyright: ignore[reportMissingImports]
+    fit,
+    hidden_pairs,
+    mammals,
+    mean_average_precision,
+)
 
 SPACES, DIMS = ("hyperbolic", "Euclidean", "spherical", "product"), (5, 2, 10, 50)
 RATES, SEARCH_SEED, SEEDS, STEPS = (0.01, 0.03, 0.1, 0.3), 100, range(5), 1000
