@@ -28,14 +28,19 @@ class Masked(nn.Module):
 
 
 class Strip(nn.Module):
-    """A convolution of an image one point wide."""
+    """A layer of images, on images (or videos: `axes` 2) one point wide."""
 
-    def __init__(self, convolution: nn.Module) -> None:
+    def __init__(self, layer: nn.Module, axes: int = 1) -> None:
         super().__init__()
-        self.convolution = convolution
+        self.layer, self.axes = layer, axes
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.convolution(x.unsqueeze(-2)).squeeze(-2)
+        for _ in range(self.axes):
+            x = x.unsqueeze(-2)
+        x = self.layer(x)
+        for _ in range(self.axes):
+            x = x.squeeze(-2)
+        return x
 
 
 def _neighbours(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,7 +78,17 @@ EXAMPLES: dict[str, Example] = {
     "LorentzLinear": Example(lambda lnn, c: lnn.LorentzLinear(4, 4, activation=torch.tanh, c=c)),
     "LorentzLinear bounded": Example(lambda lnn, c: lnn.LorentzLinear(4, 4, magnitude="bounded", c=c)),
     "LorentzConv2d": Example(lambda lnn, c: Strip(lnn.LorentzConv2d(4, 4, 3, padding=1, c=c)), lambda x: (x[...],)),
+    "LorentzConv3d": Example(lambda lnn, c: Strip(lnn.LorentzConv3d(4, 4, 3, padding=1, c=c), 2), lambda x: (x[...],)),
+    "LorentzPool2d": Example(lambda lnn, c: Strip(lnn.LorentzPool2d((2, 1), 1, c=c)), lambda x: (x[...],)),
+    "LorentzPool2d max": Example(
+        lambda lnn, c: Strip(lnn.LorentzPool2d((2, 1), 1, mode="max", c=c)), lambda x: (x[...],)
+    ),
+    "LorentzFlatten": Example(lambda lnn, c: lnn.LorentzFlatten(1, c=c), lambda x: (x[...],)),
     "LorentzGraphConv": Example(lambda lnn, c: lnn.LorentzGraphConv(4, 4, c=c), _neighbours),
+    "LorentzPlaneLinear": Example(lambda lnn, c: lnn.LorentzPlaneLinear(4, 4, activation=torch.tanh, c=c)),
+    "LorentzPlaneLinear angle": Example(lambda lnn, c: lnn.LorentzPlaneLinear(4, 4, scale="angle", c=c)),
+    "LorentzRMSNorm": Example(lambda lnn, c: lnn.LorentzRMSNorm(4, c=c)),
+    "LorentzRotary": Example(lambda lnn, c: lnn.LorentzRotary(4, c=c), lambda x: (x[...],)),
     "LorentzLayerNorm": Example(lambda lnn, c: lnn.LorentzLayerNorm(4, c=c)),
     "LorentzBatchNorm": Example(lambda lnn, c: lnn.LorentzBatchNorm(4, c=c)),
     "LorentzActivation": Example(lambda lnn, c: lnn.LorentzActivation(nn.GELU(), c=c)),
@@ -83,6 +98,12 @@ EXAMPLES: dict[str, Example] = {
     ),
     "LorentzMultiheadAttention": Example(
         lambda lnn, c: lnn.LorentzMultiheadAttention(4, 2, out_features=4, c=c), lambda x: (x, x, x)
+    ),
+    "LorentzMultiheadAttention rotary": Example(
+        lambda lnn, c: lnn.LorentzMultiheadAttention(4, 2, out_features=4, rotary=10.0, c=c), lambda x: (x, x, x)
+    ),
+    "LorentzLinearAttention": Example(
+        lambda lnn, c: lnn.LorentzLinearAttention(4, 2, out_features=4, c=c), lambda x: (x, x, x)
     ),
     "LorentzMultiheadAttention masked": Example(
         lambda lnn, c: Masked(lnn.LorentzMultiheadAttention(4, 2, head_dim=3, dropout=0.1, c=c)),

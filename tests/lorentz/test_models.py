@@ -15,7 +15,6 @@ from torch import Tensor
 import lorentz.functional as lf
 from lorentz import models
 from lorentz.models import (
-    from_klein,
     from_poincare,
     mobius_add,
     poincare_dist,
@@ -23,7 +22,6 @@ from lorentz.models import (
     poincare_expmap0,
     poincare_logmap,
     poincare_logmap0,
-    to_klein,
     to_poincare,
 )
 
@@ -31,13 +29,12 @@ DOUBLE = (torch.float64,)
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 
-def test_poincare_and_klein_are_the_projections_of_the_point() -> None:
-    # Poincare: the line from (-1/sqrt(c), 0) to the point meets x0 = 0 at p. Klein: that from 0 meets x0 = 1/sqrt(c).
+def test_a_point_of_the_ball_is_the_projection_of_the_point() -> None:
+    # Poincare: the line from (-1/sqrt(c), 0) to the point meets x0 = 0 at p.
     c = 0.4
     x = lf.expmap0(torch.randn(9, 3, dtype=torch.float64), c)
     apex = 1 / c**0.5
     torch.testing.assert_close(to_poincare(x, c), x[:, 1:] * apex / (x[:, :1] + apex))
-    torch.testing.assert_close(to_klein(x, c), x[:, 1:] * apex / x[:, :1])
 
 
 @LAW
@@ -152,7 +149,7 @@ def test_points_outside_the_ball_are_refused_when_checked() -> None:
     for function in (mobius_add, poincare_dist, poincare_logmap):
         with pytest.raises(ValueError, match=r"^q: 1 of 2 points .* got sqrt\(c\) \|q\| up to 2, expected below 1"):
             function(p, outside)
-    for back in (from_poincare, from_klein, poincare_logmap0, lambda p: poincare_expmap(p, p)):
+    for back in (from_poincare, poincare_logmap0, lambda p: poincare_expmap(p, p)):
         with pytest.raises(ValueError, match=r"^p: 1 of 2 points .* lorentz\.models\.to_poincare\(p, c\)"):
             back(outside)
     assert torch.vmap(mobius_add)(p, outside).shape == (2, 3)  # values cannot be read there

@@ -127,10 +127,3 @@ def test_padding_of_an_embedding_is_the_origin_and_is_not_trained(padding: int) 
     assert table.weight.grad is not None
     assert (table.weight.grad[3] == 0).all()
     assert (table.weight.grad[1] != 0).all()
-
-
-def test_a_table_from_points_holds_them() -> None:
-    points = lf.expmap0(torch.randn(6, 3, dtype=torch.float64), 0.7)
-    table = LorentzEmbedding.from_points(points, 0, c=Curvature(0.7).double())
-    torch.testing.assert_close(table.points()[1:], points[1:])
-    assert (table.points()[0, 1:] == 0).all()

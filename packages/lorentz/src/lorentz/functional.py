@@ -25,7 +25,7 @@ from .cones import entailment_violation, exterior_angle, half_aperture
 from .distances import cdist, dist, dist0, inner, lorentz_inner, pairwise_dist, pairwise_inner
 from .geodesics import geodesic
 from .gyro import gyro_add, gyro_scale
-from .horospheres import busemann, horospherical_projection
+from .horospheres import busemann
 from .maps import expmap, expmap0, logmap, logmap0, origin, parallel_transport, project, project_tangent
 from .means import frechet_mean
 from .neighbours import topk
@@ -47,7 +47,6 @@ __all__ = [
     "gyro_add",
     "gyro_scale",
     "half_aperture",
-    "horospherical_projection",
     "initial_temperature",
     "inner",
     "join_heads",

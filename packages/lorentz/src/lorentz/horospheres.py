@@ -75,56 +75,12 @@ def busemann(
         tensor([-2.,  2.])
     """
     (space,) = point_spaces(c, x=x)
-    return evaluate(_busemann, precision, c, space, _fitting("direction", direction, x, 1))
-
-
-def horospherical_projection(
-    x: Float[Tensor, "*b n"],
-    directions: Float[Tensor, "k d"],
-    c: Scalar = 1.0,
-    *,
-    precision: Precision | None = None,
-) -> Float[Tensor, "*b k+1"]:
-    """Projection along horospheres to the geodesic submanifold of some ideal points (Chami et al. 2021, HoroPCA).
-
-    Keeps the Busemann function of every direction and never lengthens a distance. Of the two points that do, it is the
-    one closer to the origin: what lies beyond the hull of the ideal points is reflected to the near side.
-
-    Args:
-        x: ambient points; only their space parts are read.
-        directions: orthonormal rows, 1 <= k <= d.
-        c, precision: see the conventions of `lorentz.functional`.
-
-    Returns:
-        Ambient points of dimension k, their coordinates along the directions.
-
-    Examples:
-        >>> from lorentz.functional import expmap0, logmap0
-        >>> x = expmap0(torch.tensor([1.5, 0.0, 0.0]))
-        >>> logmap0(horospherical_projection(x, torch.eye(3)[:1]))
-        tensor([1.5000])
-    """
-    (space,) = point_spaces(c, x=x)
-    directions = _fitting("directions", directions, x, 2)
-    if directions.ndim != 2 or not 1 <= len(directions) <= space.shape[-1]:
+    vectors(1, 1, direction=direction)
+    check_alike(x=x, direction=direction)
+    if direction.shape[-1] != space.shape[-1]:
         raise ValueError(
-            f"directions: got shape {tuple(directions.shape)}, expected (k, {space.shape[-1]}), "
-            f"1 <= k <= {space.shape[-1]} orthonormal rows"
-        )
-    return evaluate(
-        lambda x, c: hyp.lifted(coordinates_along_horospheres(x, directions.to(x.dtype), c), c), precision, c, space
-    )
-
-
-def _fitting(name: str, direction: Tensor, x: Tensor, axes: int) -> Tensor:
-    """Directions (..., d) for points x (..., d + 1), or a refusal."""
-    vectors(axes, 1, **{name: direction})
-    check_alike(x=x, **{name: direction})
-    if direction.shape[-1] != x.shape[-1] - 1:
-        raise ValueError(
-            f"{name}: got shape {tuple(direction.shape)}, expected a last axis of length {x.shape[-1] - 1}, that of "
+            f"direction: got shape {tuple(direction.shape)}, expected a last axis of length {space.shape[-1]}, that of "
             f"the space part of x {tuple(x.shape)}"
         )
-    if axes == 1:
-        check_batch(name, direction.shape, direction.shape[:-1], "x", x.shape[:-1])
-    return direction
+    check_batch("direction", direction.shape, direction.shape[:-1], "x", x.shape[:-1])
+    return evaluate(_busemann, precision, c, space, direction)

@@ -2,6 +2,8 @@
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from . import functional as lf
 from . import models
 from ._manifold_curvature import ManifoldCurvature, as_float, one_number, read_names_of_manifold
 from ._precision import Scalar, evaluate
-from ._series import asinhc, safe_sqrt
+from ._series import asinhc, safe_divide, safe_sqrt
 from ._validation import spaces, vectors
 from .models import Ball
 from .nn.curvature import Curvature
@@ -107,6 +109,50 @@ class _Hyperbolic(Manifold):
         """The origin, repeated; `size` is that of the points, `seed` is there for geoopt and not read."""
         space = torch.zeros(self._space_size(*size), **self._kind(dtype, device))
         return geoopt.ManifoldTensor(self._from_origin(space).detach(), manifold=self)  # pyright: ignore[reportCallIssue]
+
+    def transp0(self, y: Vectors, u: Vectors, *, dim: int = -1) -> Vectors:
+        """Parallel transport of u from the origin to y."""
+        y, u = _last(dim, y, u)
+        return _back(dim, self.transp(self._origin_like(y), y, u))
+
+    def transp0back(self, x: Vectors, u: Vectors, *, dim: int = -1) -> Vectors:
+        """Parallel transport of u from x to the origin."""
+        x, u = _last(dim, x, u)
+        return _back(dim, self.transp(x, self._origin_like(x), u))
+
+    def expmap_transp(
+        self, x: Vectors, u: Vectors, v: Vectors, *, dim: int = -1, project: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """expmap(x, u), and v parallel transported there."""
+        y = self.expmap(x, u, dim=dim)  # pyright: ignore[reportCallIssue]
+        return y, self.transp(x, y, v, dim=dim)  # pyright: ignore[reportCallIssue]
+
+    def retr_transp(
+        self, x: Vectors, u: Vectors, v: Vectors, *, dim: int = -1, project: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """retr(x, u), and v parallel transported there."""
+        y = self.retr(x, u, dim=dim)  # pyright: ignore[reportCallIssue]
+        return y, self.transp(x, y, v, dim=dim)  # pyright: ignore[reportCallIssue]
+
+    def transp_follow_expmap(
+        self, x: Vectors, u: Vectors, v: Vectors, *, dim: int = -1, project: bool = True
+    ) -> Vectors:
+        """Parallel transport of v from x to expmap(x, u)."""
+        return self.expmap_transp(x, u, v, dim=dim)[1]
+
+    def transp_follow_retr(self, x: Vectors, u: Vectors, v: Vectors, *, dim: int = -1, project: bool = True) -> Vectors:
+        """Parallel transport of v from x to retr(x, u)."""
+        return self.retr_transp(x, u, v, dim=dim)[1]
+
+    @__scaling__(ScalingInfo(t=-1))
+    def geodesic_unit(self, t: Scalar, x: Vectors, u: Vectors, *, dim: int = -1, project: bool = True) -> Vectors:
+        """Point at distance t from x in the direction of u; t is a number or has an axis `dim` of length 1."""
+        unit = safe_divide(u, self.norm(x, u, keepdim=True, dim=dim))  # pyright: ignore[reportCallIssue]
+        return self.expmap(x, t * unit, dim=dim)  # pyright: ignore[reportCallIssue]
+
+    @abstractmethod
+    def _origin_like(self, x: Tensor) -> Tensor:
+        """The origin, once for each of the points."""
 
     def _space_size(self, *size: int | tuple[int, ...]) -> tuple[int, ...]:
         return tuple(size2shape(*size))  # pyright: ignore[reportArgumentType]
@@ -309,30 +355,9 @@ class Lorentz(_Hyperbolic):
         """Parallel transport of v from x to y."""
         return _back(dim, lf.parallel_transport(*_last(dim, x, y, v), c=self.c))
 
-    def transp0(self, y: Vectors, u: Vectors, *, dim: int = -1) -> Vectors:
-        """Parallel transport of u from the origin to y."""
-        y, u = _last(dim, y, u)
-        return _back(dim, lf.parallel_transport(self._origin_like(y), y, u, self.c))
-
-    def transp0back(self, x: Vectors, u: Vectors, *, dim: int = -1) -> Vectors:
-        """Parallel transport of u from x to the origin."""
-        x, u = _last(dim, x, u)
-        return _back(dim, lf.parallel_transport(x, self._origin_like(x), u, self.c))
-
-    def transp_follow_expmap(
-        self, x: Vectors, u: Vectors, v: Vectors, *, dim: int = -1, project: bool = True
-    ) -> Vectors:
-        """Parallel transport of v from x to expmap(x, u)."""
-        return self.transp(x, self.expmap(x, u, dim=dim), v, dim=dim)
-
     def geodesic(self, t: Scalar, x: Vectors, y: Vectors, *, dim: int = -1) -> Vectors:
         """Point at share t of the way from x to y; t is a number or has an axis `dim` of length 1."""
         return _back(dim, lf.geodesic(*_last(dim, x, y), t=_share(dim, t), c=self.c))
-
-    @__scaling__(ScalingInfo(t=-1))
-    def geodesic_unit(self, t: Scalar, x: Vectors, u: Vectors, *, dim: int = -1, project: bool = True) -> Vectors:
-        """Point at distance t from x in the direction of the unit vector u; t: a number, or axis `dim` of length 1."""
-        return self.expmap(x, t * u, dim=dim)
 
     def _origin_like(self, x: Tensor) -> Tensor:
         return lf.project(torch.zeros_like(spaces(x=x)[0]), self.c)
@@ -430,6 +455,11 @@ class PoincareBall(_Hyperbolic):
         """Geodesic distance."""
         return _with_dim(models.poincare_dist(*_last(dim, x, y), c=self.c), keepdim, dim)
 
+    @__scaling__(ScalingInfo(2))
+    def dist2(self, x: Ball, y: Ball, *, keepdim: bool = False, dim: int = -1) -> Float[Tensor, "..."]:
+        """Squared geodesic distance."""
+        return self.dist(x, y, keepdim=keepdim, dim=dim).square()
+
     @__scaling__(ScalingInfo(1))
     def dist0(self, x: Ball, *, dim: int = -1, keepdim: bool = False) -> Float[Tensor, "..."]:
         """Distance from the centre."""
@@ -453,13 +483,163 @@ class PoincareBall(_Hyperbolic):
         return _back(dim, models.poincare_logmap(*_last(dim, x, y), c=self.c))
 
     @__scaling__(ScalingInfo(1))
-    def logmap0(self, y: Ball, *, dim: int = -1) -> Ball:
+    def logmap0(self, x: Ball, *, dim: int = -1) -> Ball:
         """Logarithmic map at the centre."""
-        return _back(dim, models.poincare_logmap0(*_last(dim, y), c=self.c))
+        return _back(dim, models.poincare_logmap0(*_last(dim, x), c=self.c))
 
     def transp(self, x: Ball, y: Ball, v: Ball, *, dim: int = -1) -> Ball:
         """Parallel transport of v from x to y."""
         return _back(dim, models.poincare_transport(*_last(dim, x, y, v), c=self.c))
+
+    def geodesic(self, t: Scalar, x: Ball, y: Ball, *, dim: int = -1) -> Ball:
+        """Point at share t of the way from x to y; t is a number or has an axis `dim` of length 1."""
+        return self.expmap(x, t * self.logmap(x, y, dim=dim), dim=dim)
+
+    def mobius_add(self, x: Ball, y: Ball, *, dim: int = -1, project: bool = True) -> Ball:
+        """Moebius addition x (+) y."""
+        return _back(dim, models.mobius_add(*_last(dim, x, y), c=self.c))
+
+    def mobius_sub(self, x: Ball, y: Ball, *, dim: int = -1, project: bool = True) -> Ball:
+        """x (+) (-y)."""
+        return self.mobius_add(x, -y, dim=dim)
+
+    def mobius_coadd(self, x: Ball, y: Ball, *, dim: int = -1, project: bool = True) -> Ball:
+        """Coaddition x (+) gyr[x, -y] y, which is commutative (Ungar 2008)."""
+        return self.mobius_add(x, self.gyration(x, -y, y, dim=dim), dim=dim)
+
+    def mobius_cosub(self, x: Ball, y: Ball, *, dim: int = -1, project: bool = True) -> Ball:
+        """The coaddition of -y."""
+        return self.mobius_coadd(x, -y, dim=dim)
+
+    def gyration(self, x: Ball, y: Ball, z: Ball, *, dim: int = -1) -> Ball:
+        """The rotation gyr[x, y] z."""
+        return _back(dim, models.gyration(*_last(dim, x, y, z), c=self.c))
+
+    def mobius_scalar_mul(self, r: Scalar, x: Ball, *, dim: int = -1, project: bool = True) -> Ball:
+        """Moebius scaling: the point r times as far from the centre."""
+        return _back(dim, models.mobius_scale(_share(dim, r), *_last(dim, x), c=self.c))
+
+    def mobius_matvec(self, m: Tensor, x: Ball, *, dim: int = -1, project: bool = True) -> Tensor:
+        """exp_0(m log_0 x)."""
+        return _back(dim, models.mobius_matvec(m, *_last(dim, x), c=self.c))
+
+    def mobius_pointwise_mul(self, w: Tensor, x: Ball, *, dim: int = -1, project: bool = True) -> Ball:
+        """exp_0(w log_0 x), coordinate by coordinate."""
+        return self.mobius_fn_apply(lambda v: w * v, x, dim=dim)
+
+    @__scaling__(ScalingInfo.NotCompatible)  # pyright: ignore[reportArgumentType]
+    def mobius_fn_apply(
+        self, fn: Callable[..., Tensor], x: Ball, *args: Any, dim: int = -1, project: bool = True, **kwargs: Any
+    ) -> Tensor:
+        """exp_0(fn(log_0 x))."""
+        return self.expmap0(fn(self.logmap0(x, dim=dim), *args, **kwargs), dim=dim)
+
+    @__scaling__(ScalingInfo.NotCompatible)  # pyright: ignore[reportArgumentType]
+    def mobius_fn_apply_chain(
+        self, x: Ball, *fns: Callable[[Tensor], Tensor], project: bool = True, dim: int = -1
+    ) -> Tensor:
+        """`mobius_fn_apply` of one function after the other."""
+        return self.mobius_fn_apply(lambda v: reduce(lambda value, fn: fn(value), fns, v), x, dim=dim)
+
+    def weighted_midpoint(
+        self,
+        xs: Ball,
+        weights: Tensor | None = None,
+        *,
+        reducedim: list[int] | None = None,
+        dim: int = -1,
+        keepdim: bool = False,
+        lincomb: bool = False,
+        posweight: bool = False,
+        project: bool = True,
+    ) -> Tensor:
+        """The gyromidpoint over the axes `reducedim`, by default all but `dim`: `lorentz.models.poincare_midpoint`.
+
+        Args:
+            xs: points.
+            weights: as `xs` without the axis `dim`, or broadcastable to it; none below 0, but with `posweight`.
+            reducedim: the axes.
+            dim: the axis of the coordinates.
+            keepdim: keep them with length 1.
+            lincomb: scale the result by the total of the weights.
+            posweight: a weight below 0 becomes that of the point opposite.
+            project: accepted.
+        """
+        axes, axis = xs.ndim, dim % xs.ndim
+        gone = sorted({one % axes for one in (range(axes) if reducedim is None else reducedim)} - {axis})
+        kept = [one for one in range(axes) if one not in gone and one != axis]
+        of = xs.new_ones(()) if weights is None else weights.unsqueeze(dim)
+        if posweight:
+            xs, of = torch.where(of < 0, -xs, xs), of.abs()
+        of = of.expand(*(1 if one == axis else length for one, length in enumerate(xs.shape)))
+        xs, of = (one.permute(*kept, *gone, axis).flatten(len(kept), -2) for one in (xs, of))
+        middle = models.poincare_midpoint(xs, of.mT, self.c).squeeze(-2)
+        if lincomb:
+            middle = models.mobius_scale(of.sum(-2), middle, self.c)
+        middle = middle.movedim(-1, sum(one < axis for one in kept))
+        for one in gone if keepdim else ():
+            middle = middle.unsqueeze(one)
+        return middle
+
+    @__scaling__(ScalingInfo(1))
+    def dist2plane(
+        self,
+        x: Ball,
+        p: Ball,
+        a: Ball,
+        *,
+        dim: int = -1,
+        keepdim: bool = False,
+        signed: bool = False,
+        scaled: bool = False,
+    ) -> Tensor:
+        """Distance of x from the hyperplane through p with normal a; `scaled` multiplies it by |a|."""
+        value = models.poincare_plane_dist(*_last(dim, x, p, a), c=self.c)
+        value = value if signed else value.abs()
+        return _with_dim(value * torch.linalg.vector_norm(a, dim=dim) if scaled else value, keepdim, dim)
+
+    def antipode(self, x: Ball, *, dim: int = -1) -> Ball:
+        """The point opposite, as far from the centre: -x."""
+        return -x
+
+    def sproj(self, x: Vectors, *, dim: int = -1) -> Tensor:
+        """Point of the ball from one of the hyperboloid, time last as geoopt has it."""
+        return _back(dim, models.to_poincare(_last(dim, x)[0].roll(1, -1), self.c))
+
+    def inv_sproj(self, x: Ball, *, dim: int = -1) -> Tensor:
+        """Point of the hyperboloid, time last, from one of the ball."""
+        return _back(dim, models.from_poincare(*_last(dim, x), c=self.c).roll(-1, -1))
+
+    @__scaling__(ScalingInfo(std=-1), "random")
+    def wrapped_normal(
+        self,
+        *size: int | tuple[int, ...],
+        mean: Tensor,
+        std: float | Tensor = 1.0,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> geoopt.ManifoldTensor:
+        """Wrapped normal around `mean`, `std` a length; `size` is that of the points. See `lorentz.distributions`."""
+        v = std * torch.randn(tuple(size2shape(*size)), **self._kind(dtype, device))  # pyright: ignore[reportArgumentType]
+        point = self.expmap(mean, v / self.lambda_x(mean, keepdim=True))
+        return geoopt.ManifoldTensor(point.detach(), manifold=self)  # pyright: ignore[reportCallIssue]
+
+    @property
+    def k(self) -> Tensor:
+        """geoopt's k = -c, the curvature itself, a tensor as there."""
+        return -torch.as_tensor(self.c, dtype=self.dtype, device=self.device)
+
+    @property
+    def radius(self) -> Tensor:
+        """1/sqrt(c)."""
+        return (-self.k).rsqrt()
+
+    def norm(self, x: Ball, u: Ball, *, keepdim: bool = False, dim: int = -1) -> Float[Tensor, "..."]:
+        """Length of a tangent vector at x; zero subgradient at 0."""
+        return safe_sqrt(self.inner(x, u, keepdim=keepdim, dim=dim))
+
+    def _origin_like(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
 
     def _from_origin(self, v: Tensor) -> Tensor:
         return models.poincare_expmap0(0.5 * v, self.c)

@@ -1,6 +1,6 @@
-"""Two other models of the same hyperbolic space: the Poincare and the Klein ball, of radius 1/sqrt(c).
+"""Another model of the same hyperbolic space: the Poincare ball, of radius 1/sqrt(c).
 
-The operations of the Poincare ball have the conventions of geoopt's `PoincareBall(c)`: points p and tangent vectors
+The operations have the conventions of geoopt's `PoincareBall(c)`: points p and tangent vectors
 have d coordinates, and the length of a tangent vector at p is 2|v|/(1 - c|p|^2). `to_poincare` carries points,
 distances and gyroaddition of the hyperboloid to them; a tangent vector at the origin is half as long in the ball.
 
@@ -38,14 +38,6 @@ def _to_poincare(x: Tensor, c: Scalar) -> Tensor:
 
 def _from_poincare(p: Tensor, c: Scalar) -> Tensor:
     return hyp.lifted(2.0 * p / _off_boundary(p, c), c)
-
-
-def _to_klein(x: Tensor, c: Scalar) -> Tensor:
-    return x / (hyp.root(c) * hyp.time(x, c))
-
-
-def _from_klein(p: Tensor, c: Scalar) -> Tensor:
-    return hyp.lifted(p / torch.sqrt(_off_boundary(p, c)), c)
 
 
 def _add(p: Tensor, q: Tensor, off: Tensor, off_of_q: Tensor, c: Scalar) -> Tensor:
@@ -145,43 +137,6 @@ def from_poincare(p: Ball, c: Scalar = 1.0, *, precision: Precision | None = Non
         tensor([1.2500, 0.7500])
     """
     return evaluate(_from_poincare, precision, c, *ball_points(c, p=p))
-
-
-def to_klein(
-    x: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None
-) -> Float[Tensor, "*#b n-1"]:
-    """Point of the Klein ball: x / (sqrt(c) x0) (projection from the centre; geodesics become straight lines).
-
-    Args:
-        x: ambient point; only its space part is read.
-        c, precision: see the conventions of `lorentz.functional`.
-
-    Returns:
-        Ball coordinates of norm < 1/sqrt(c); rounded to float32 they are on the rim beyond sqrt(c) dist(o, x) = 8.5, in
-        float64 beyond 18.5.
-
-    Examples:
-        >>> to_klein(torch.tensor([1.25, 0.75]))
-        tensor([0.6000])
-    """
-    return evaluate(_to_klein, precision, c, *point_spaces(c, x=x))
-
-
-def from_klein(p: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Float[Tensor, "*#b d+1"]:
-    """Point of the hyperboloid from Klein coordinates: p / sqrt(1 - c|p|^2).
-
-    Args:
-        p: ball coordinates, sqrt(c)|p| < 1.
-        c, precision: see the conventions of `lorentz.functional`.
-
-    Returns:
-        Ambient point.
-
-    Examples:
-        >>> from_klein(torch.tensor([0.6]))
-        tensor([1.2500, 0.7500])
-    """
-    return evaluate(_from_klein, precision, c, *ball_points(c, p=p))
 
 
 def mobius_add(p: Ball, q: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Ball:

@@ -75,7 +75,7 @@ def check_on_hyperboloid(c: Scalar, **named: Tensor) -> None:
 
 
 def ball_points(c: Scalar, **named: Tensor) -> tuple[Tensor, ...]:
-    """Check coordinates of the Poincare or Klein ball (see `vectors`); `checked` refuses what is not inside."""
+    """Check coordinates of the Poincare ball (see `vectors`); `checked` refuses what is not inside."""
     points = vectors(1, 1, **named)
     check_in_ball(c, **named)
     return points
@@ -94,7 +94,7 @@ def check_in_ball(c: Scalar, **named: Tensor) -> None:
             raise ValueError(
                 f"{name}: {int(off.sum())} of {off.numel()} points (shape {tuple(p.shape)}) not inside the ball of "
                 f"radius 1/sqrt(c): got sqrt(c) |{name}| up to {float(radius.max()):.9g}, expected below 1; points of "
-                f"the hyperboloid are lorentz.models.to_poincare({name}, c) or to_klein({name}, c) in the ball"
+                f"the hyperboloid are lorentz.models.to_poincare({name}, c) in the ball"
             )
 
 

@@ -7,17 +7,18 @@ float32. They compute in that dtype, half precision in float32, and `LorentzMLR`
 `lorentz.precision` block says otherwise.
 """
 
-from .attention import LorentzMultiheadAttention
+from .attention import LorentzLinearAttention, LorentzMultiheadAttention
 from .contrastive import ContrastiveLosses, LorentzContrastiveLoss
-from .convolution import LorentzConv2d, LorentzGraphConv
+from .convolution import LorentzConv2d, LorentzConv3d, LorentzFlatten, LorentzGraphConv, LorentzPool2d
 from .curvature import Curvature
 from .embedding import LorentzEmbedding
-from .linear import LorentzLinear
+from .linear import LorentzLinear, LorentzPlaneLinear
 from .maps import ExpMap0, LogMap0
 from .mlr import LorentzMLR
-from .normalisation import LorentzBatchNorm, LorentzLayerNorm
+from .normalisation import LorentzBatchNorm, LorentzLayerNorm, LorentzRMSNorm
 from .pointwise import LorentzActivation, LorentzDropout
 from .residual import LorentzResidual
+from .rotary import LorentzRotary
 
 __all__ = [
     "ContrastiveLosses",
@@ -28,12 +29,19 @@ __all__ = [
     "LorentzBatchNorm",
     "LorentzContrastiveLoss",
     "LorentzConv2d",
+    "LorentzConv3d",
     "LorentzDropout",
     "LorentzEmbedding",
+    "LorentzFlatten",
     "LorentzGraphConv",
     "LorentzLayerNorm",
     "LorentzLinear",
+    "LorentzLinearAttention",
     "LorentzMLR",
     "LorentzMultiheadAttention",
+    "LorentzPlaneLinear",
+    "LorentzPool2d",
+    "LorentzRMSNorm",
     "LorentzResidual",
+    "LorentzRotary",
 ]

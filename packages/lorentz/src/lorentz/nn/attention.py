@@ -1,14 +1,15 @@
-"""Multi-head attention between points."""
+"""Multi-head attention between points, and one in linear time."""
 
 import math
 from collections.abc import Callable
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lorentz._centroid import largest_time, over_its_time
+from lorentz._centroid import largest_time, normalised, over_its_time
 from lorentz._precision import Scalar, at_least_float32, evaluate
 from lorentz._validation import check_batch, check_positive
 from lorentz.attention import (
@@ -25,6 +26,7 @@ from ._heads import joined, lifted
 from ._layer import OnHyperboloid, check_features
 from .curvature import Constant, Curvature
 from .linear import LorentzLinear
+from .rotary import check_even, turned_heads
 
 
 def _start(linear: LorentzLinear, num_heads: int) -> float:
@@ -66,11 +68,12 @@ class LorentzMultiheadAttention(OnHyperboloid):
         magnitude: magnitude of the linear maps, "free" or "bounded".
         temperature: initial temperature > 0; None is the deviation of d^2 for points at distance 1. HLFormer's eq. 15
             has sqrt(head_dim + 1), which suits points far from the origin.
+        rotary: base of rotary positions, see `LorentzRotary`, by which the heads of queries and keys turn; None: none.
         c: curvature -c, a number or a `Curvature`, shared by input, heads and output.
 
     Raises:
         ValueError: `num_heads` divides neither embed_dim nor embed_dim + 1 and `head_dim` is None, `dropout` is not in
-            [0, 1), or `temperature` <= 0; at the call, a shape that does not fit.
+            [0, 1), `temperature` <= 0, or `rotary` with an odd `head_dim`; at the call, a shape that does not fit.
         TypeError: at the call, no floating-point tensor, float32 meets float64, or a mask that is not boolean.
 
     Examples:
@@ -92,6 +95,7 @@ class LorentzMultiheadAttention(OnHyperboloid):
         activation: Callable[[Tensor], Tensor] | None = None,
         magnitude: Literal["free", "bounded"] = "free",
         temperature: float | None = None,
+        rotary: float | None = None,
         c: float | Curvature = 1.0,
     ) -> None:
         super().__init__(c)
@@ -111,7 +115,11 @@ class LorentzMultiheadAttention(OnHyperboloid):
             raise ValueError(
                 f"head_dim: got {head_dim} for embed_dim {embed_dim} and {num_heads} heads, expected at least 1"
             )
+        if rotary is not None:
+            check_even("head_dim", head_dim)
+            check_positive("rotary", rotary, "angles are its powers")
         self.embed_dim, self.num_heads, self.head_dim, self.dropout = embed_dim, num_heads, head_dim, dropout
+        self.rotary = rotary
         inside = num_heads * head_dim
 
         def linear() -> LorentzLinear:
@@ -161,6 +169,9 @@ class LorentzMultiheadAttention(OnHyperboloid):
         queries = self.query._gapped(q, *heads, -1)
         keys = self.key._gapped(k, *heads, -1)
         values = self.value._gapped(v, *heads)
+        if self.rotary is not None:
+            begin = cache["keys"].shape[-3] if cache else 0
+            queries, keys = (turned_heads(part, begin, self.head_dim, self.rotary) for part in (queries, keys))
         if cache is not None:
             earlier = ((cache["keys"], keys), (cache["values"], values)) if cache else ((keys,), (values,))
             keys, values = cache["keys"], cache["values"] = [torch.cat(parts, dim=-3) for parts in earlier]
@@ -223,3 +234,79 @@ class LorentzMultiheadAttention(OnHyperboloid):
         return (
             f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, head_dim={self.head_dim}, dropout={self.dropout}"
         )
+
+
+class LorentzLinearAttention(OnHyperboloid):
+    """Attention in time linear in the length: the centroid of the values under the weights phi(q).phi(k).
+
+    With phi = elu + 1 on the space parts of a head (Katharopoulos et al. 2020) the sums over keys are formed once,
+
+        m_i = s/sqrt(-c<s, s>_L),  s = sum_j (phi(q_i).phi(k_j)) v_j = phi(q_i) (sum_j phi(k_j) v_j^T),
+
+    v_j the ambient values of the head. Hypformer (Yang et al. 2024) has linear attention on space parts, too, and
+    recomputes the time where this takes the centroid. As c -> 0 it is Euclidean linear attention. Query, key and value
+    pass through a `LorentzLinear` each; heads are joined as in `LorentzMultiheadAttention`. It has neither bias nor
+    causal mask, and its weights are flat: phi(q).phi(k) has no temperature.
+
+    Args:
+        embed_dim: space dimension of the input points.
+        num_heads: number of heads, a divisor of embed_dim.
+        out_features: space dimension after a final LorentzLinear; None leaves the joined heads, embed_dim.
+        bias: bias of the linear maps.
+        c: curvature -c, a number or a `Curvature`.
+
+    Raises:
+        ValueError: `num_heads` does not divide `embed_dim`; at the call, a shape that does not fit.
+        TypeError: at the call, no floating-point tensor, float32 meets float64, or a mask that is not boolean.
+
+    Examples:
+        >>> from lorentz.functional import expmap0
+        >>> x = expmap0(torch.ones(2, 5, 8))
+        >>> LorentzLinearAttention(8, num_heads=2)(x, x, x).shape
+        torch.Size([2, 5, 9])
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        out_features: int | None = None,
+        bias: bool = True,
+        c: float | Curvature = 1.0,
+    ) -> None:
+        super().__init__(c)
+        if num_heads < 1 or embed_dim % num_heads:
+            raise ValueError(f"num_heads: got {num_heads}, expected a divisor of embed_dim {embed_dim}")
+        self.num_heads = num_heads
+        self.query, self.key, self.value = (LorentzLinear(embed_dim, embed_dim, bias=bias, c=c) for _ in range(3))
+        self.out = None if out_features is None else LorentzLinear(embed_dim, out_features, bias=bias, c=c)
+
+    def forward(
+        self,
+        q: Float[Tensor, "*b l n"],
+        k: Float[Tensor, "*b s n"],
+        v: Float[Tensor, "*b s n"],
+        *,
+        mask: Bool[Tensor, "*#b s"] | None = None,
+    ) -> Float[Tensor, "*b l m"]:
+        """Attend; `mask` is True where a key counts, (*b, s), and without any the result is the origin."""
+        parts = self.query.space(q), self.key.space(k), self.value.space(v)
+        if mask is not None:
+            check_mask("mask", mask, k.shape[:-1], "the keys", "a key counts")
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, c: Scalar) -> Tensor:
+            q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2) for part in (q, k, v))
+            of_key, values = F.elu(k) + 1.0, lifted(F.pad(v, (1, 0)), c)
+            if mask is not None:
+                of_key = of_key * mask[..., None, :, None]
+            total = over_its_time((F.elu(q) + 1.0) @ (of_key.mT @ values))
+            space = normalised(total, largest_time(values[..., :1]), c)
+            return lifted(F.pad(space.transpose(-3, -2).flatten(-2), (1, 0)), c)
+
+        points = evaluate(attend, None, self.c, *parts, auto="native")
+        return points if self.out is None else self.out(points)
+
+    def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
+        return f"num_heads={self.num_heads}"

@@ -78,30 +78,6 @@ class LorentzEmbedding(OnHyperboloid):
             with torch.no_grad():
                 self.weight[self.padding_idx].zero_()
 
-    @classmethod
-    def from_points(
-        cls,
-        points: Float[Tensor, "k n"],
-        padding_idx: int | None = None,
-        *,
-        c: float | Curvature = 1.0,
-        sparse: bool = False,
-    ) -> "LorentzEmbedding":
-        """A table of these points, of a hierarchy that was fitted before, say.
-
-        Args:
-            points: ambient points; their dtype is that of the table.
-            padding_idx: this number is the origin, whatever point it has, and is not trained.
-            c: curvature -c of the points.
-            sparse: sparse gradients.
-        """
-        table = cls(len(points), points.shape[-1] - 1, padding_idx, c=c, sparse=sparse).to(points.dtype)
-        with torch.no_grad():
-            table.weight.copy_(lf.logmap0(points, table.c))
-            if table.padding_idx is not None:
-                table.weight[table.padding_idx].zero_()
-        return table
-
     def forward(self, numbers: Int[Tensor, "*b"]) -> Float[Tensor, "*b n"]:
         """Return the points of these numbers."""
         if not isinstance(numbers, Tensor) or numbers.is_floating_point():

@@ -1,4 +1,4 @@
-"""The linear layer between hyperboloids."""
+"""The linear layers between hyperboloids."""
 
 import math
 from collections.abc import Callable
@@ -11,11 +11,13 @@ from torch import Tensor, nn
 
 from lorentz import _hyperboloid as hyp
 from lorentz._precision import Scalar, evaluate
+from lorentz._series import safe_divide
 from lorentz._validation import check_positive
 
 from ._heads import lifted
 from ._layer import OnHyperboloid, check_features
 from .curvature import Curvature
+from .mlr import LorentzMLR
 
 
 def _along(direction: Tensor, gate: Tensor, log_length: Tensor, c: Scalar) -> Tensor:
@@ -137,3 +139,70 @@ class LorentzLinear(OnHyperboloid):
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""
         return f"in_features={self.in_features}, out_features={self.out_features}, magnitude={self.magnitude!r}"
+
+
+class LorentzPlaneLinear(OnHyperboloid):
+    """Linear map between hyperboloids by distances to hyperplanes (Shimizu et al. 2021; ILNN, arXiv:2602.23981).
+
+    With d_k the signed distance of x from hyperplane k, see `LorentzMLR`, coordinate k of the space part is
+
+        y_k = sinh(sqrt(c) h(v_k))/sqrt(c),  v_k = |z_k| d_k,
+
+    and the time part follows: y is at distance h(v_k) from the hyperplane y_k = 0. HypLL's `HLinear` is the same in the
+    ball. "angle" has sinh(sqrt(c) v_k) = |z_k| sinh(sqrt(c) d_k) instead, the layer of van der Klis et al. (FGG,
+    arXiv:2601.21529). Both are one at |z_k| = 1, and as c -> 0 both are h(z_k.x - |z_k| a_k), a Euclidean linear layer.
+    "distance" takes distances to a multiple of themselves, where `LorentzLinear` and "angle" add the logarithm of their
+    weights: what is to lie far out is reached in a number of steps that grows with the distance, not with its
+    exponential.
+
+    Args:
+        in_features: space dimension of the input points.
+        out_features: space dimension of the output points.
+        activation: h; None is the identity.
+        scale: "distance" or "angle", what |z_k| multiplies.
+        c: curvature -c, a number or a `Curvature`.
+
+    Raises:
+        ValueError: unknown `scale`, or a dimension < 1; at the call, points of another dimension.
+        TypeError: at the call, no floating-point tensor, or float32 meets float64.
+
+    Examples:
+        >>> from lorentz import expmap0, logmap0
+        >>> layer = LorentzPlaneLinear(2, 1)
+        >>> layer.planes.load_state_dict({"weight": torch.tensor([[2.0, 0.0]]), "offset": torch.tensor([0.5])})
+        <All keys matched successfully>
+        >>> logmap0(layer(expmap0(torch.tensor([1.5, 0.0])))).detach()
+        tensor([2.0000])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        activation: Callable[[Tensor], Tensor] | None = None,
+        scale: Literal["distance", "angle"] = "distance",
+        c: float | Curvature = 1.0,
+    ) -> None:
+        super().__init__(c)
+        if scale not in ("distance", "angle"):
+            raise ValueError(f"scale: got {scale!r}, expected 'distance' or 'angle'")
+        check_features("out_features", out_features)
+        self.planes, self.activation, self.scale = LorentzMLR(in_features, out_features, c=c), activation, scale
+
+    def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
+        """Map points (*b, in_features + 1) to points (*b, out_features + 1)."""
+        length = torch.linalg.vector_norm(self.planes.weight, dim=-1)
+
+        def placed(v: Tensor, c: Scalar) -> Tensor:
+            root = hyp.root(c)
+            if self.scale == "angle":
+                z = length.to(v.dtype)
+                v = torch.asinh(z * torch.sinh(root * safe_divide(v, z))) / root
+            return hyp.lifted(torch.sinh(root * (v if self.activation is None else self.activation(v))) / root, c)
+
+        return evaluate(placed, None, self.c, self.planes(x), auto="native")
+
+    def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
+        return f"scale={self.scale!r}"

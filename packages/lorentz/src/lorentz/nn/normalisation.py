@@ -1,5 +1,7 @@
 """Normalisation of points: of the space part of each, and of the points of a batch."""
 
+from abc import ABC, abstractmethod
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -17,7 +19,44 @@ from ._layer import OnHyperboloid, check_features
 from .curvature import Curvature
 
 
-class LorentzLayerNorm(OnHyperboloid):
+def _check_eps(features: int, eps: float) -> None:
+    check_features("features", features)
+    if not eps >= 0.0:
+        raise ValueError(f"eps: got {eps}, expected a number >= 0")
+
+
+class _SpaceNorm(OnHyperboloid, ABC):
+    """Normalises the space part with a weight for every coordinate; the time follows."""
+
+    def __init__(self, features: int, eps: float, affine: bool, c: float | Curvature) -> None:
+        super().__init__(c)
+        _check_eps(features, eps)
+        self.features, self.eps = features, eps
+        self.weight = nn.Parameter(torch.ones(features)) if affine else None
+
+    @abstractmethod
+    def _norm(self, space: Tensor, eps: float) -> Tensor: ...
+
+    @staticmethod
+    def _like(parameter: Tensor | None, space: Tensor) -> Tensor | None:
+        return None if parameter is None else parameter.to(space.dtype)
+
+    def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
+        """Normalise the space parts of points (*b, features + 1) and recompute their time parts."""
+        x = self._checked_points("x", x, self.features, self.weight)
+
+        def normalise(space: Tensor, c: Scalar) -> Tensor:
+            # Squares of far-out coordinates overflow float32; an exact power of two, also in eps, changes nothing else.
+            return hyp.lifted(self._norm(space * hyp.SHRINK, self.eps * hyp.SHRINK**2), c)
+
+        return evaluate(normalise, None, self.c, x[..., 1:], auto="native")
+
+    def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
+        return f"{self.features}, eps={self.eps}, affine={self.weight is not None}"
+
+
+class LorentzLayerNorm(_SpaceNorm):
     """`nn.LayerNorm` on the space part, time recomputed (as in Hypformer, Yang et al. 2024).
 
     The output is a point whose space part has mean 0 and variance 1 (before weight and bias), so every
@@ -46,29 +85,45 @@ class LorentzLayerNorm(OnHyperboloid):
     def __init__(
         self, features: int, *, eps: float = 1e-5, affine: bool = True, bias: bool = True, c: float | Curvature = 1.0
     ) -> None:
-        super().__init__(c)
-        check_features("features", features)
-        if not eps >= 0.0:
-            raise ValueError(f"eps: got {eps}, expected a number >= 0")
-        self.features, self.eps = features, eps
-        self.weight = nn.Parameter(torch.ones(features)) if affine else None
+        super().__init__(features, eps, affine, c)
         self.bias = nn.Parameter(torch.zeros(features)) if affine and bias else None
 
-    def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
-        """Normalise the space parts of points (*b, features + 1) and recompute their time parts."""
-        x = self._checked_points("x", x, self.features, self.weight)
-
-        def normalise(space: Tensor, c: Scalar) -> Tensor:
-            affine = (None if p is None else p.to(space.dtype) for p in (self.weight, self.bias))
-            # Squares of far-out coordinates overflow float32; an exact power of two, also in eps, changes nothing else.
-            small, eps = space * hyp.SHRINK, self.eps * hyp.SHRINK**2
-            return hyp.lifted(F.layer_norm(small, (self.features,), *affine, eps=eps), c)
-
-        return evaluate(normalise, None, self.c, x[..., 1:], auto="native")
+    def _norm(self, space: Tensor, eps: float) -> Tensor:
+        affine = (self._like(parameter, space) for parameter in (self.weight, self.bias))
+        return F.layer_norm(space, (self.features,), *affine, eps=eps)
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""
-        return f"{self.features}, eps={self.eps}, affine={self.weight is not None}, bias={self.bias is not None}"
+        return f"{super().extra_repr()}, bias={self.bias is not None}"
+
+
+class LorentzRMSNorm(_SpaceNorm):
+    """`nn.RMSNorm` on the space part, time recomputed (HELM, arXiv:2505.24722): w x/sqrt(mean(x^2) + eps).
+
+    As `LorentzLayerNorm` without the mean and the bias: it commutes with rotations about the origin, up to the weight.
+    Before the weight every output is at distance asinh(sqrt(c d))/sqrt(c).
+
+    Args:
+        features: space dimension of the points.
+        eps: added to the mean square of the space part.
+        affine: learn the weight w of every coordinate.
+        c: curvature -c, a number or a `Curvature`.
+
+    Raises:
+        ValueError: `features` < 1, `eps` < 0 or `c` a number <= 0; at the call, points of another dimension.
+        TypeError: at the call, no floating-point tensor, or float32 meets float64.
+
+    Examples:
+        >>> from lorentz.functional import project
+        >>> LorentzRMSNorm(2)(project(torch.tensor([6.0, 8.0]))).detach()
+        tensor([1.7321, 0.8485, 1.1314])
+    """
+
+    def __init__(self, features: int, *, eps: float = 1e-5, affine: bool = True, c: float | Curvature = 1.0) -> None:
+        super().__init__(features, eps, affine, c)
+
+    def _norm(self, space: Tensor, eps: float) -> Tensor:
+        return F.rms_norm(space, (self.features,), self._like(self.weight, space), eps=eps)
 
 
 class LorentzBatchNorm(OnHyperboloid):
@@ -124,9 +179,7 @@ class LorentzBatchNorm(OnHyperboloid):
         c: float | Curvature = 1.0,
     ) -> None:
         super().__init__(c)
-        check_features("features", features)
-        if not eps >= 0.0:
-            raise ValueError(f"eps: got {eps}, expected a number >= 0")
+        _check_eps(features, eps)
         if not 0.0 <= momentum <= 1.0:
             raise ValueError(f"momentum: got {momentum}, expected 0 <= momentum <= 1")
         self.features, self.eps, self.momentum = features, eps, momentum
