@@ -16,7 +16,8 @@ output layer, and leave it. The last table holds what is kept for the backward p
 --target FOLDER hypll`). Points lie at distance 4, pairs at 0.5; times are those of forward and backward, also in
 float64. Errors are those of float32 against the same library in float64: of points as distances, of numbers and vectors
 relative. Peers without such a layer get the usual one of their own operations: attention by -d^2 and a mean in the
-tangent space. `--what compiled` compares them within torch.compile and leaves out what does not compile.
+tangent space. With `--extension FILE` (`python packages/lorentz/hatch_build.py FILE`) ours are the compiled operations,
+and "pure" ours without them. `--what compiled` compares within torch.compile and leaves out what does not compile.
 
 `--what card` measures `dist` on a CUDA device, in milliseconds and over its floor, three copies: x and y are read
 twice, two gradients are written.
@@ -24,6 +25,7 @@ twice, two gradients are written.
 
 import importlib
 import importlib.util
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -329,6 +331,7 @@ def our_peer(dtype: torch.dtype) -> dict[str, tuple[Callable[..., Any], tuple[Te
         "dist": (lf.dist, (x, y)),
         "expmap": (lf.expmap, (x, v)),
         "logmap": (lf.logmap, (x, y)),
+        "pairwise": (partial(lf.pairwise_dist, exact=True), (x[:PAIRS], y[:PAIRS])),
         "linear": (linear, (x,)),
         "attention": (lambda x: attend(x, x, x), (x.unflatten(0, (-1, 64)),)),
         "centroid": (lambda x: lf.centroid(x, ones), (x,)),
@@ -358,6 +361,7 @@ def geoopt_peer(dtype: torch.dtype) -> dict[str, tuple[Callable[..., Any], tuple
         "dist": (manifold.dist, (x, y)),
         "expmap": (manifold.expmap, (x, v)),
         "logmap": (manifold.logmap, (x, y)),
+        "pairwise": (lambda x, y: manifold.dist(x.unsqueeze(-2), y), (x[:PAIRS], y[:PAIRS])),
         "linear": (partial(through, weight), (x,)),
         "attention": (attention, (x.unflatten(0, (-1, 64)),)),
         "graph convolution": (lambda x: through(lambda h: edges @ weight(h) / edges.sum(-1, keepdim=True), x), (x,)),
@@ -391,16 +395,17 @@ def hypll_peer(dtype: torch.dtype) -> dict[str, tuple[Callable[..., Any], tuple[
     }
 
 
-def peer_tasks(make: Peer, in_ball: bool, compiled: bool) -> Tasks:
+def peer_tasks(make: Peer, in_ball: bool, compiled: bool, extension: str = "0") -> Tasks:
     """Times of forward and backward, and the largest error of a row; or only times, compiled."""
+    os.environ["LORENTZ_EXTENSION"] = extension
 
     def error(name: str) -> float:
         results = []
         for dtype in (torch.float32, torch.float64):
             function, arguments = make(dtype)[name]
             results.append(function(*arguments).detach().double())
-        got, right = (x.reshape(*((ROWS, 1) if name == "dist" else (-1, x.shape[-1]))) for x in results)
-        if name in ("dist", "logmap"):
+        got, right = (x.reshape(-1, 1 if name in ("dist", "pairwise") else x.shape[-1]) for x in results)
+        if name in ("dist", "pairwise", "logmap"):
             return float(((got - right).norm(dim=-1) / right.norm(dim=-1)).max())
         if in_ball:
             got, right = from_poincare(got), from_poincare(right)
@@ -425,10 +430,13 @@ def timed_or_error(run: Callable[[], Any]) -> dict[str, float]:
     return {"error": run()} if "error" in getattr(run, "func", run).__qualname__ else dict(timed(run))
 
 
-def compare_peers(rounds: int, threads: int, folder: str | None, compiled: bool) -> dict[str, Any]:
+def compare_peers(
+    rounds: int, threads: int, folder: str | None, extension: str | None, compiled: bool
+) -> dict[str, Any]:
     """The table of times over ours, and of errors; the figures of both."""
-    peers = ("lorentz", our_peer), ("geoopt", geoopt_peer)
-    sides = [Contender(name, peer_tasks, (make, False, compiled)) for name, make in peers]
+    peers = [("lorentz", our_peer, extension or "0"), ("geoopt", geoopt_peer, "0")]
+    peers += [("pure", our_peer, "0")] if extension else []
+    sides = [Contender(name, peer_tasks, (make, False, compiled, use)) for name, make, use in peers]
     if folder is not None:
         sides.append(Contender("hypll", peer_tasks, (hypll_peer, True, compiled), (folder,)))
     comparison, others = compare(sides, rounds=rounds, threads=threads, measure=timed_or_error), sides[1:]
@@ -466,7 +474,9 @@ def compare_card(rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    options = parse_options(__doc__, rounds=7, rows=1024, dim=128, what=option(["ops", "layers"]), peers=None)
+    options = parse_options(
+        __doc__, rounds=7, rows=1024, dim=128, what=option(["ops", "layers"]), peers=None, extension=None
+    )
     print(environment())
     figures: dict[str, Any] = {}
     if "ops" in options.what:
@@ -476,7 +486,9 @@ def main() -> None:
         figures |= compare_layers(options.rounds, options.threads)
     for what in ("peers", "compiled"):
         if what in options.what:
-            figures |= compare_peers(options.rounds, options.threads, options.peers, what == "compiled")
+            figures |= compare_peers(
+                options.rounds, options.threads, options.peers, options.extension, what == "compiled"
+            )
     if "card" in options.what:
         figures |= compare_card(options.rounds)
     write_figures(options, figures)

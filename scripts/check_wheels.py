@@ -24,8 +24,9 @@ import release
 from release import DISTRIBUTIONS, ROOT
 
 DIST = ROOT / "dist"
+COMPILED = os.environ.get("LORENTZ_BUILD_EXTENSION") == "1"
 MUST_HOLD = {
-    "lorentz": [],
+    "lorentz": ["lorentz/_extension.so"] if COMPILED else [],
     "regdiff": [],
     "prvr": [
         "prvr/config/presets/",
@@ -132,6 +133,11 @@ def try_alone(package: str, wheels: list[Path], folder: Path) -> str:
     present = run([python, "-I", "-c", probe], cwd=folder).strip()
     if present != "[]":
         raise SystemExit(f"{package}: its environment also holds {present}")
+    if package == "lorentz":
+        probe = "from lorentz._extension import library; print('compiled' if library() else 'pure')"
+        found = run([python, "-I", "-c", probe], cwd=folder).strip()
+        if found != ("compiled" if COMPILED else "pure"):
+            raise SystemExit(f"{wheels[0].name}: its operations are {found}")
     if package == "prvr":
         printed += released_as_trained(python, folder)
     return f"{package}: installed alone, README example ran in {time.monotonic() - started:.0f} s\n{printed}"

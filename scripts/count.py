@@ -29,7 +29,7 @@ LEAVES = ("published", "papers", "plot", "toy")
 """Packages of `prvr` that nothing else in it names, see `prvr.LEAVES`."""
 FOLDERS = {**PACKAGES, "tests": ROOT / "tests", "benchmarks": ROOT / "benchmarks", "examples": ROOT / "examples"}
 BUDGET = ROOT / "scripts" / "budget.toml"
-SCRIPTS = "JavaScript"
+OTHERS = {"JavaScript": "*.js", "C++": "*.cpp"}
 WORDS = "words of Markdown"
 MOST_PARAMETERS = 8
 JS_TOKEN = re.compile(
@@ -91,7 +91,7 @@ def tracked(*patterns: str) -> list[Path]:
 
 
 def script_size(path: Path) -> tuple[int, int]:
-    """Lines and tokens of JavaScript, without blanks and comments."""
+    """Lines and tokens of JavaScript or C++, without blanks and comments."""
     text = path.read_text(encoding="utf-8")
     tokens = [match for match in JS_TOKEN.finditer(text) if match["comment"] is None]
     lines = {text.count("\n", 0, place) for match in tokens for place in (match.start(), match.end())}
@@ -165,10 +165,10 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="only compare the sizes with scripts/budget.toml")
     args = parser.parse_args()
     sizes = {path: code_size(path) for folder in FOLDERS.values() for path in sources(folder)}
-    scripts, pages = tracked("*.js"), tracked("*.md")
+    scripts, pages = {name: tracked(pattern) for name, pattern in OTHERS.items()}, tracked("*.md")
     if args.check:
         counts = {name: sum(sizes[path][1] for path in files) for name, files in parts().items()}
-        counts[SCRIPTS] = sum(script_size(path)[1] for path in scripts)
+        counts |= {name: sum(script_size(path)[1] for path in files) for name, files in scripts.items()}
         counts[WORDS] = words(pages)
         report, kept = check(counts)
         print(report)
@@ -177,7 +177,8 @@ def main() -> None:
     for name, files in parts().items():
         print(f"| {name} | {total(sizes[path] for path in files)} | {len(files)} |")
     shipped = (size for path, size in sizes.items() if FOLDERS["examples"] not in path.parents)
-    print(f"| {SCRIPTS} | {total(map(script_size, scripts))} | {len(scripts)} |")
+    for name, files in scripts.items():
+        print(f"| {name} | {total(map(script_size, files))} | {len(files)} |")
     print(f"| packages, tests and benchmarks | {total(shipped)} | |")
     if args.folders:
         for package in (PACKAGES["prvr"], PACKAGES["prvr_search"], FOLDERS["tests"]):

@@ -113,10 +113,17 @@ def off(got: Tensor, true: Vector, largest: float, floor: Number) -> float:
 
 def errors_at(name: str, radius: float, c: float, dtype: torch.dtype, mode: str) -> tuple[float, float]:
     """The largest relative errors of the values and of the gradients at that radius; inf where one is not finite."""
-    operation, info = OPERATIONS[name], torch.finfo(dtype)
     mp.dps = int(6 * radius) + 200
+    return errors_of(name, rows(kind_of(OPERATIONS[name]), radius, c, dtype), c, dtype, mode)
+
+
+def errors_of(
+    name: str, inputs: list[tuple[Tensor, ...]], c: float, dtype: torch.dtype, mode: str
+) -> tuple[float, float]:
+    """`errors_at` for the space parts given, in the digits of mpmath that are set."""
+    operation, info = OPERATIONS[name], torch.finfo(dtype)
     values, slopes, names = [0.0], [0.0], (operation.inputs, operation.fields)
-    for parts in rows(kind_of(operation), radius, c, dtype):
+    for parts in inputs:
         leaves = [one.to(dtype).clone().requires_grad_() for one in row_of(operation, parts)]
         curvature = torch.tensor(c, dtype=dtype).requires_grad_()
         true, true_gradients = exact(operation, [x.detach() for x in leaves], float(curvature.detach()))
@@ -140,3 +147,33 @@ def errors_at(name: str, radius: float, c: float, dtype: torch.dtype, mode: str)
                     error *= float(min(abs(part[0]) / (scale or 1), 1))
                 slopes.append(error)
     return max(values), max(slopes)
+
+
+KINDS = {
+    name: ("alone",) if kind_of(OPERATIONS[name]) in ("v", "x") else ("close", "radial", "random")
+    for name in ("expmap0", "logmap0", "dist", "logmap", "expmap", "centroid")
+}
+
+
+def drawn(name: str, kind: str, radius: float, dtype: torch.dtype) -> list[tuple[Tensor, ...]]:
+    """Inputs at c = 1 as the dtype holds them: pairs 0.1 apart, on a ray and 0.5 apart, at random; or one, alone."""
+    generator = torch.Generator().manual_seed(int(radius))
+    mp.dps = int(6 * radius) + 120
+
+    def at(u: Vector, length: Number) -> Vector:
+        return tb.scale(length / mp.sqrt(tb.dot(u, u)), u)
+
+    def one() -> list[Vector]:
+        u, w = torch.randn(2, 3, generator=generator, dtype=torch.float64).tolist()
+        if kind == "alone":
+            return [at(u, mpf(radius) if name == "expmap0" else mp.sinh(radius))]
+        x = at(u, mp.sinh(radius))
+        if kind == "close":  # from the origin to x a vector becomes longer along x alone, by x0
+            along = (mp.cosh(radius) - 1) * tb.dot(x, w) / tb.dot(x, x)
+            share = mpf("0.1") / mp.sqrt(tb.dot(w, w))
+            y = tb.expmap(x, tb.combine(share, w, share * along, x), mpf(1))[1:]
+        else:
+            y = at(u if kind == "radial" else w, mp.sinh(radius - 0.5))
+        return [x, tb.logmap(x, y, mpf(1))[1:] if name == "expmap" else y]
+
+    return [tuple(torch.tensor([float(k) for k in part], dtype=dtype) for part in one()) for _ in range(8)]

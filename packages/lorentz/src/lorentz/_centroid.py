@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from . import _extension
 from . import _hyperboloid as hyp
 from ._fused import Fused
 from ._precision import Precision, Scalar, asked, evaluate
@@ -99,7 +100,9 @@ def _backward(of_c: bool, x: Tensor, weights: Tensor, g: Tensor, *numbers: Any) 
     return gx, gw, -0.5 * (length * gu * bend / c + own / c**2)
 
 
-_FUSED = Fused(lambda x, weights, c: stable_centroid(x[..., 1:], weights, c), _forward, _backward, sets=True)
+_FUSED = Fused(
+    lambda x, weights, c: stable_centroid(x[..., 1:], weights, c), _forward, _backward, True, _extension.CENTROID
+)
 
 
 def normalised(s: Tensor, largest: Tensor, c: Scalar) -> Tensor:

@@ -5,6 +5,7 @@ arithmetic on one number per row. The plain formulas remain what torch.compile t
 taken of.
 """
 
+import inspect
 import math
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from . import _extension
 from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate
 from ._series import asinh, asinhc_slope, polynomial
@@ -36,6 +38,7 @@ class Fused(NamedTuple):
         backward: (of_c, *vectors, gradient, those numbers, c) -> gradients of the vectors, and if `of_c` that of c in
             each row.
         sets: True for sets of points and their weights, whose last two axes are no batch axes.
+        compiled: its number in `_extension`, None for none.
 
     `forward` and `backward` get copies of the vectors whose time part is 0: sums over all coordinates are those over
     space, and what is made of such vectors needs no padding.
@@ -45,6 +48,7 @@ class Fused(NamedTuple):
     forward: Callable[..., Vectors]
     backward: Callable[..., Vectors]
     sets: bool = False
+    compiled: int | None = None
 
     def __call__(self, wide: torch.dtype, result: torch.dtype, c: Scalar, *vectors: Tensor) -> Tensor:
         """Compute in the dtype `wide`, return `result`."""
@@ -65,6 +69,8 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(of: Fused, wide: torch.dtype, result: torch.dtype, c: Scalar, *vectors: Tensor) -> Vectors:
+        if of.compiled is not None and (done := _extension.run(of.compiled, wide, c, vectors)) is not None:
+            return done  # and no numbers: the backward pass begins with the vectors
         value, *numbers = _by_rows(of, of.forward, wide, c, vectors)
         return value.to(result), *numbers
 
@@ -89,7 +95,12 @@ class _Function(torch.autograd.Function):
             return *none, *torch.func.vjp(_plain(ctx), *operands)[1](gradients[0])
         c, vectors = (operands[0], operands[1:]) if ctx.number is None else (ctx.number, operands)
         of_c = ctx.number is None and ctx.needs_input_grad[3]
-        grads = _by_rows(ctx.of, partial(ctx.of.backward, of_c), ctx.wide, c, vectors, gradients[0], *numbers)
+        of, wide, grads = ctx.of, ctx.wide, None
+        if not numbers:
+            grads = _extension.run(of.compiled, wide, c, vectors, gradients[0], of_c=of_c)
+            numbers = () if grads is not None else _by_rows(of, of.forward, wide, c, vectors)[1:]
+        if grads is None:
+            grads = _by_rows(of, partial(of.backward, of_c), wide, c, vectors, gradients[0], *numbers)
         targets = (*vectors, c) if of_c else vectors
         grads = [grad.sum_to_size(target.shape).to(target.dtype) for grad, target in zip(grads, targets, strict=True)]
         last = (grads.pop() if of_c else None,) if ctx.number is None else ()
@@ -103,6 +114,10 @@ class _Function(torch.autograd.Function):
             for operand, tangent in zip(operands, tangents[-len(operands) :], strict=True)
         ]
         return torch.func.jvp(_plain(ctx), tuple(operands), tuple(along))[1], *(None,) * ctx.numbers
+
+
+# torch asks for it in every call; to make it out takes longer than the arithmetic of a hundred rows.
+_Function.forward.__signature__ = inspect.signature(_Function.forward)  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def _plain(ctx: Any) -> Callable[..., Tensor]:

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from . import _extension
 from . import _hyperboloid as hyp
 from ._fused import Fused, dist_backward, dist_forward, of_spaces
 from ._precision import Precision, Scalar, evaluate, no_autocast, working_dtypes
@@ -25,7 +26,7 @@ def _dist(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
     return _length(hyp.separation(hyp.pair(x, y, c), c), c)
 
 
-_FUSED_DIST = Fused(of_spaces(_dist), dist_forward, dist_backward)
+_FUSED_DIST = Fused(of_spaces(_dist), dist_forward, dist_backward, compiled=_extension.DIST)
 
 
 def _dist0(x: Tensor, c: Scalar) -> Tensor:

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from . import _extension
 from . import _hyperboloid as hyp
 from ._fused import (
     Fused,
@@ -64,8 +65,8 @@ def _logmap(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
 
 
 _FUSED_LOGMAP0 = Fused(of_spaces(_logmap0), logmap0_forward, logmap0_backward)
-_FUSED_EXPMAP = Fused(of_spaces(_expmap), expmap_forward, expmap_backward)
-_FUSED_LOGMAP = Fused(of_spaces(_logmap), logmap_forward, logmap_backward)
+_FUSED_EXPMAP = Fused(of_spaces(_expmap), expmap_forward, expmap_backward, compiled=_extension.EXPMAP)
+_FUSED_LOGMAP = Fused(of_spaces(_logmap), logmap_forward, logmap_backward, compiled=_extension.LOGMAP)
 
 
 def _project_tangent(x: Tensor, w: Tensor, c: Scalar) -> Tensor:
