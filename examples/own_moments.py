@@ -65,7 +65,8 @@ class Boundaries(Term[LossSettings]):
         edges = torch.stack([(start / duration * count).floor(), (end / duration * count).ceil() - 1], 1)
         known = edges.isfinite().all(1)
         places = edges.nan_to_num().long().clamp_min(0).minimum(count[:, None] - 1)
-        return -self.log_edges(inputs.output.text, video).gather(2, places[..., None])[known].mean()
+        log = self.log_edges(inputs.output.text, video).gather(2, places[..., None])
+        return -log[known].sum() / (2 * known.sum()).clamp_min(1)
 
     def moments(self, text, video):
         first, last = self.log_edges(text, video).unbind(1)
