@@ -263,6 +263,6 @@ def test_a_model_in_double_precision_is_evaluated(packed):
     model = Retriever(config).eval()
     single = encode_split(model, packed)
     double = encode_split(model.double(), packed)
-    assert double.texts.dtype == torch.float64
-    torch.testing.assert_close(double.texts.float(), single.texts, atol=1e-5, rtol=1e-4)
+    assert double.text.dtype == torch.float64
+    torch.testing.assert_close(double.text.float(), single.text, atol=1e-5, rtol=1e-4)
     assert evaluate(model, packed, encoded=double).text_to_video.sumr > 0

@@ -75,7 +75,6 @@ def launch(
         imports: import this Python module first, for example one that registers a loss; can be repeated. Modules
             listed under `imports` in the file of `--config` or a table of `prvr papers` are imported too
     """
-    imported.clear()
     with logged(verbose, quiet):
         try:
             add_commands(words[0] if words and not words[0].startswith("-") else "")
@@ -83,6 +82,7 @@ def launch(
                 words, imports = (*words, *(f"--import={name}" for name in imports)), []
             if imports:
                 import_parts(imports)
+                imported.extend(imports)
                 for update in extensions("imported"):
                     update()
             if words:
@@ -100,6 +100,8 @@ def launch(
             if verbose >= 2:
                 raise
             return complain(error)
+        finally:
+            imported.clear()
 
 
 def _has_import(name: str) -> bool:

@@ -489,7 +489,8 @@ def _kernel_advice(config: "Config") -> list[str]:
         >>> keys = {"data.root": "my data", "data.collection": "films", "data.feature": None}
         >>> print(*_kernel_advice(prvr.load_config("hybrid-clip", keys)), sep="\\n")
         Kernel regression:
-        prvr train --preset kernel-tvr --data.root 'my data' --data.collection films --data.feature null
+        prvr train --preset kernel-tvr --data.collection films --data.root 'my data' --data.feature null
+        --train.protocol holdout
         or with your model: add --model.start kernel to the command that trained it
     """
     from prvr.config import config_to_dict, flat, load_config, preset_names, validated

@@ -244,7 +244,6 @@ def import_parts(names: Iterable[str]) -> None:
 
     for name in names:
         module = module_of(name)
-        imported.append(name)
         try:
             with printing_to_stderr():
                 import_named(module)
@@ -275,7 +274,9 @@ def import_listed(file: str, any_of: frozenset[str] = frozenset()) -> None:
         values = read_yaml_file(path)
     names = values.get("imports")
     if isinstance(names, list) and (not any_of or values.keys() & any_of):
-        import_parts(name for name in names if isinstance(name, str))
+        names = [name for name in names if isinstance(name, str)]
+        import_parts(names)
+        imported.extend(names)
 
 
 def chosen_config(preset: str | None, config: str | None, keys: Mapping[str, Any]) -> "prvr.Config":

@@ -347,13 +347,13 @@ def load_config(
     if "reranker" in values:
         raise ConfigError(f"{source} configures a re-ranker: name the run of its retriever with --retriever RUN")
     for key, value in (overrides or {}).items():
-        set_key(values, key, value, f"override {key!r}")
+        set_key(values, key, _plain(value), f"override {key!r}")
     try:
         config = validated(Config, values, source)
     except ConfigError:
         validated(Config, read_values(name_or_path)[1], source)  # raises where the file itself is wrong
-        given = ", ".join(f"{key}={value!r}" for key, value in (overrides or {}).items())
-        config = validated(Config, values, f"{short(given, 300)} over {source}")
+        given = ", ".join(f"{key}={short(value)}" for key, value in (overrides or {}).items())
+        config = validated(Config, values, f"{given} over {source}")
     if isinstance(config.model, ModelConfig) and not shared:
         _expect_read(config.model, flat(overrides or {}), source)
     return config
