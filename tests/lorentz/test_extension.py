@@ -41,6 +41,7 @@ WAYS = [
 ]
 LAYOUTS = ("rows", "broadcast", "strided", "expanded", "negated", "empty", "many")
 CURVATURES = ("number", "scalar", "rows")
+LIBRARY = _extension.library
 
 
 @pytest.fixture(scope="module")
@@ -59,18 +60,17 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def calls(built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The extension is used, and a number is added for each of its calls."""
     monkeypatch.setenv("LORENTZ_EXTENSION", str(built))
-    _extension.library.cache_clear()
-    compiled, made = _extension.library(), []
+    LIBRARY.cache_clear()
+    compiled, made = LIBRARY(), []
     assert compiled is not None
 
     def counted(numbers: Any) -> None:
         made.append(numbers[0])
         compiled(numbers)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_extension, "library", lambda: counted)
-        yield made
-    _extension.library.cache_clear()
+    monkeypatch.setattr(_extension, "library", lambda: counted)
+    yield made
+    LIBRARY.cache_clear()
 
 
 def drawn(name: str, layout: str, curvature: str, dtype: torch.dtype) -> tuple[list[Tensor], Tensor | float]:
@@ -122,18 +122,19 @@ def close(got: list[Tensor], expected: list[Tensor], eps: float) -> None:
         assert one.dtype == other.dtype
         assert torch.isfinite(one).all()
         size = torch.linalg.vector_norm(other.double())
-        assert torch.linalg.vector_norm(one.double() - other.double()) <= eps * size
+        assert torch.linalg.vector_norm(one.double() - other.double()) <= eps * (
+            size + 1e-3
+        )  # gradients at equal points are 0
 
 
 @pytest.mark.parametrize("curvature", CURVATURES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("name", "dtype", "precision"), WAYS)
+@pytest.mark.parametrize(("chosen", "dtype", "precision"), WAYS)
 def test_plain_fused_and_compiled_agree(
-    name: str, dtype: torch.dtype, precision: Any, layout: str, curvature: str, calls: list[int],
-    monkeypatch: pytest.MonkeyPatch,
+    chosen: str, dtype: torch.dtype, precision: Any, layout: str, curvature: str, calls: list[int]
 ) -> None:  # fmt: skip
-    tensors, c = drawn(name, layout, curvature, dtype)
-    operation, threads = partial(OPERATIONS[name], precision=precision), torch.get_num_threads()
+    tensors, c = drawn(chosen, layout, curvature, dtype)
+    operation, threads = partial(OPERATIONS[chosen], precision=precision), torch.get_num_threads()
     try:
         torch.set_num_threads(3)
         compiled = value_and_gradients(operation, tensors, c)
@@ -141,10 +142,11 @@ def test_plain_fused_and_compiled_agree(
         torch.set_num_threads(threads)
     negated = any(x.is_neg() for x in tensors)
     assert len(calls) == 2 * (not negated)
-    monkeypatch.setattr(_extension, "library", lambda: None)
-    fused = value_and_gradients(operation, tensors, c)
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    plain = value_and_gradients(operation, tensors, c)
+    with pytest.MonkeyPatch.context() as without:
+        without.setattr(_extension, "library", lambda: None)
+        fused = value_and_gradients(operation, tensors, c)
+        without.setattr(torch.compiler, "is_compiling", lambda: True)
+        plain = value_and_gradients(operation, tensors, c)
     assert len(calls) == 2 * (not negated)
     # Natively, the gradients of close pairs far from the origin are a rounding of each way's own.
     eps = {(torch.float32, "auto"): 1e-6, (torch.float32, "native"): 1e-2}.get((dtype, precision), 1e-11)
@@ -153,7 +155,7 @@ def test_plain_fused_and_compiled_agree(
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_other_derivatives_stay(name: str, calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_derivatives_stay(name: str, calls: list[int]) -> None:
     (x, y), _ = drawn(name, "rows", "number", torch.float64)
     x, y, c = x[:, 4:7], y[:, 4:7] if name != "centroid" else y[..., 4:7], torch.tensor(0.7, dtype=torch.float64)
     operation = OPERATIONS[name]
@@ -169,9 +171,9 @@ def test_other_derivatives_stay(name: str, calls: list[int], monkeypatch: pytest
         ]
 
     with_extension = derived()
-    monkeypatch.setattr(_extension, "library", lambda: None)
-    torch.testing.assert_close(with_extension, derived())
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as without:
+        without.setattr(_extension, "library", lambda: None)
+        torch.testing.assert_close(with_extension, derived())
     assert gradgradcheck(operation, tuple(z[:1].requires_grad_() for z in (x, y)), atol=1e-4)
 
 
@@ -199,11 +201,11 @@ def test_none_where_it_is_not_wanted(built: Path, monkeypatch: pytest.MonkeyPatc
     try:
         for value, present in (("0", False), (str(built), True)):
             monkeypatch.setenv("LORENTZ_EXTENSION", value)
-            _extension.library.cache_clear()
-            assert (_extension.library() is not None) == present
+            LIBRARY.cache_clear()
+            assert (LIBRARY() is not None) == present
         monkeypatch.setenv("LORENTZ_EXTENSION", str(built.with_name("absent.so")))
-        _extension.library.cache_clear()
+        LIBRARY.cache_clear()
         with pytest.raises(OSError, match=r"absent\.so"):
             lorentz.dist(*lf.project(torch.zeros(2, 1, 2)))
     finally:
-        _extension.library.cache_clear()
+        LIBRARY.cache_clear()

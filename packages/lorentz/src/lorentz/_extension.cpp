@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -46,24 +47,34 @@ template <class T, class W> struct Row {
 template <class W> constexpr W eps = std::numeric_limits<W>::epsilon();
 template <class W> constexpr W tiny = std::numeric_limits<W>::min();
 
-// Sums of eight lanes: the compiler may not reorder a sum by itself, nor should it a difference of close numbers.
-template <class W> using Lanes __attribute__((vector_size(8 * sizeof(W)))) = W;
+// Sums in lanes: the compiler may not reorder a sum by itself, nor should it a difference of close numbers.
+template <class W> using Lanes __attribute__((vector_size(32))) = W;
+template <class W> constexpr i64 L = 32 / sizeof(W);
+#define INLINE __attribute__((always_inline))
 
-template <class W, class T> inline Lanes<W> lanes(const T *x, i64 left) {  // 0 beyond the end
-  using From __attribute__((vector_size(8 * sizeof(T)), aligned(alignof(T)), may_alias)) = T;
-  if (left >= 8) return __builtin_convertvector(*(const From *)x, Lanes<W>);
-  T some[8] = {};
-  std::memcpy(some, x, left * sizeof(T));
-  return __builtin_convertvector(*(const From *)some, Lanes<W>);
+template <class W, class T, class N> INLINE inline Lanes<W> lanes(const T *x, N left) {  // 0 beyond the end
+  using From __attribute__((vector_size(L<W> * sizeof(T)))) = T;
+  From some{};
+  std::memcpy(&some, x, left * sizeof(T));
+  return __builtin_convertvector(some, Lanes<W>);
 }
 
-template <class W> inline W sum(Lanes<W> v) {
-  return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+// The loop over lanes: `body(i, how many)`.
+template <class W, class F> INLINE inline void each(i64 d, F body) {
+  i64 i = 0;
+  for (; i + L<W> <= d; i += L<W>) body(i, std::integral_constant<i64, L<W>>{});
+  if (i < d) body(i, d - i);
 }
 
-template <class W, class A, class B> W dot(const A *a, const B *b, i64 d) {
+template <class W> INLINE inline W sum(Lanes<W> v) {
+  for (i64 half = L<W> / 2; half; half /= 2)
+    for (i64 i = 0; i < half; i++) v[i] += v[i + half];
+  return v[0];
+}
+
+template <class W, class A, class B> INLINE inline W dot(const A *a, const B *b, i64 d) {
   Lanes<W> ab{};
-  for (i64 i = 0; i < d; i += 8) ab += lanes<W>(a + i, d - i) * lanes<W>(b + i, d - i);
+  each<W>(d, [&](i64 i, auto n) INLINE { ab += lanes<W>(a + i, n) * lanes<W>(b + i, n); });
   return sum<W>(ab);
 }
 
@@ -78,17 +89,17 @@ template <class W> struct Pair {
 
 template <class T, class W> Pair<W> measure(const T *x, const T *y, i64 d, W c) {
   Lanes<W> aa{}, bb{}, ee{}, ae{}, ab{}, cc{};
-  for (i64 i = 0; i < d; i += 8) {
-    auto a = lanes<W>(x + i, d - i), b = lanes<W>(y + i, d - i), e = a - b;
+  each<W>(d, [&](i64 i, auto n) INLINE {
+    auto a = lanes<W>(x + i, n), b = lanes<W>(y + i, n), e = a - b;
     aa += a * a, bb += b * b, ee += e * e, ae += a * e, ab += a * b;
-  }
+  });
   W xx = sum<W>(aa), yy = sum<W>(bb), dd = sum<W>(ee);
   bool is_close = dd < (xx < yy ? xx : yy);
   W close = is_close, xf = is_close ? sum<W>(ae) : -sum<W>(ab), share = xf / (xx + tiny<W>);
-  for (i64 i = 0; i < d; i += 8) {
-    auto a = lanes<W>(x + i, d - i), p = (close * a - lanes<W>(y + i, d - i)) - share * a;
+  each<W>(d, [&](i64 i, auto n) INLINE {
+    auto a = lanes<W>(x + i, n), p = (close * a - lanes<W>(y + i, n)) - share * a;
     cc += p * p;
-  }
+  });
   W pp = sum<W>(cc);
   if (is_rounding(pp, is_close ? dd : yy)) pp = 0;
   W h = 1 / c, x0 = std::sqrt(xx + h), y0 = std::sqrt(yy + h), both = x0 * y0;
@@ -152,10 +163,10 @@ template <class T, class W> void logmap_backward(const Row<T, W> &r) {
   W factor = shrinking(of.u), less = 2 * of.u + (1 - of.close), close = of.close, own = r.g[0] / of.x0;
   W v0 = -(of.xf + less * of.xx) * factor / of.x0;
   Lanes<W> by_x{}, by_f{};
-  for (i64 i = 0; i < d; i += 8) {
-    auto p = lanes<W>(x + i, d - i), w = lanes<W>(g + i, d - i) + own * p;
-    by_x += w * p, by_f += w * (close * p - lanes<W>(y + i, d - i));
-  }
+  each<W>(d, [&](i64 i, auto n) INLINE {
+    auto p = lanes<W>(x + i, n), w = lanes<W>(g + i, n) + own * p;
+    by_x += w * p, by_f += w * (close * p - lanes<W>(y + i, n));
+  });
   W wx = sum<W>(by_x), wf = sum<W>(by_f);
   W slope = shrinking_slope(factor, of.u), by_cosh = -(slope * wf + (factor + slope * less) * wx);
   apart(of, c, a, b);
@@ -173,15 +184,15 @@ template <class W> struct Step {
 
 template <class T, class W> Step<W> stepped(const T *x, const T *v, i64 d, W c) {
   Lanes<W> aa{}, bb{}, ab{}, cc{};
-  for (i64 i = 0; i < d; i += 8) {
-    auto a = lanes<W>(x + i, d - i), b = lanes<W>(v + i, d - i);
+  each<W>(d, [&](i64 i, auto n) INLINE {
+    auto a = lanes<W>(x + i, n), b = lanes<W>(v + i, n);
     aa += a * a, bb += b * b, ab += a * b;
-  }
+  });
   W xx = sum<W>(aa), vv = sum<W>(bb), xv = sum<W>(ab), along = xv / (xx + tiny<W>);
-  for (i64 i = 0; i < d; i += 8) {
-    auto p = lanes<W>(v + i, d - i) - along * lanes<W>(x + i, d - i);
+  each<W>(d, [&](i64 i, auto n) INLINE {
+    auto p = lanes<W>(v + i, n) - along * lanes<W>(x + i, n);
     cc += p * p;
-  }
+  });
   W pp = sum<W>(cc);
   if (is_rounding(pp, vv)) pp = 0;
   W xx0 = xx + 1 / c, q = vv / xx0 + (xx / xx0) * (pp * c), s = std::sqrt(q), cosh = std::cosh(s);
@@ -191,10 +202,10 @@ template <class T, class W> Step<W> stepped(const T *x, const T *v, i64 d, W c) 
 
 template <class T, class W> W reached(const T *x, const T *v, i64 d, W c, const Step<W> &of) {
   Lanes<W> yy{};
-  for (i64 i = 0; i < d; i += 8) {
-    auto y = (of.share * lanes<W>(v + i, d - i) + lanes<W>(x + i, d - i)) * of.cosh;
+  each<W>(d, [&](i64 i, auto n) INLINE {
+    auto y = (of.share * lanes<W>(v + i, n) + lanes<W>(x + i, n)) * of.cosh;
     yy += y * y;
-  }
+  });
   return std::sqrt(sum<W>(yy) + 1 / c);
 }
 
@@ -213,10 +224,10 @@ template <class T, class W> void expmap_backward(const Row<T, W> &r) {
   W cosh = of.cosh, sinhc = of.s == 0 ? W(1) : std::sinh(of.s) / of.s, xv = of.xv, xx0 = of.xx0;
   W h = 1 / r.c, own = r.g[0] / reached(x, v, d, r.c, of), ox = own * cosh, ov = own * sinhc;
   Lanes<W> by_x{}, by_v{};
-  for (i64 i = 0; i < d; i += 8) {
-    auto a = lanes<W>(x + i, d - i), b = lanes<W>(v + i, d - i), w = (lanes<W>(g + i, d - i) + ox * a) + ov * b;
+  each<W>(d, [&](i64 i, auto n) INLINE {
+    auto a = lanes<W>(x + i, n), b = lanes<W>(v + i, n), w = (lanes<W>(g + i, n) + ox * a) + ov * b;
     by_x += w * a, by_v += w * b;
-  }
+  });
   W wx = sum<W>(by_x), wv = sum<W>(by_v);
   W slope = (cosh - sinhc) / (2 * of.q);
   if (of.q < W(0.2)) {
@@ -271,11 +282,11 @@ template <class T, class W> struct Set {
       const T *x = at(i);
       W t = dot<W>(u, x, d);
       Lanes<W> squared{}, by_u{}, by_g{};
-      for (i64 k = 0; k < d; k += 8) {
-        auto v = lanes<W>(u + k, d - k), p = lanes<W>(x + k, d - k) - t * v;
+      each<W>(d, [&](i64 k, auto n) INLINE {
+        auto v = lanes<W>(u + k, n), p = lanes<W>(x + k, n) - t * v;
         squared += p * p;
-        if (g) by_u += p * v, by_g += p * lanes<W>(g + k, d - k);
-      }
+        if (g) by_u += p * v, by_g += p * lanes<W>(g + k, n);
+      });
       W pp = sum<W>(squared);
       if (g) slant[i] = sum<W>(by_u), pg[i] = sum<W>(by_g);
       along[i] = t, beside[i] = !is_rounding(pp, squares[i]);
