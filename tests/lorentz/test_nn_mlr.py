@@ -52,3 +52,27 @@ def test_vanishing_normal_gives_zero_logits_and_finite_gradients() -> None:
     assert x.grad is not None
     assert torch.isfinite(x.grad).all()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in layer.parameters())
+
+
+def test_second_derivatives_on_the_normal_of_a_plane() -> None:
+    """There |x|^2 - (u.x)^2 is 0, and grows with the square of a step across."""
+    layer, x = LorentzMLR(2, 1).double(), torch.tensor([1.0, 0.0], dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[2.0, 0.0]]))
+        layer.offset.fill_(0.7)
+
+    def textbook(x: Tensor) -> Tensor:
+        a = layer.offset.detach()
+        return 2.0 * torch.asinh(torch.cosh(a) * x[0] - torch.sinh(a) * torch.sqrt(1.0 + x @ x)).squeeze()
+
+    got = torch.func.hessian(lambda x: layer(lf.project(x)).squeeze())(x)
+    torch.testing.assert_close(got, torch.func.hessian(textbook)(x))
+
+
+def test_far_out_on_the_normal_of_a_plane() -> None:
+    """There rounding puts |x|^2 - (u.x)^2 below -1."""
+    layer = LorentzMLR(6, 50).double()
+    torch.nn.init.uniform_(layer.offset, 0.0, 2.0)
+    lengths = layer.weight.detach().norm(dim=-1, keepdim=True)
+    logits = layer(lf.expmap0(21.0 * layer.weight.detach() / lengths)).diagonal()
+    torch.testing.assert_close(logits, lengths.squeeze(-1) * (21.0 - layer.offset), rtol=1e-6, atol=0.0)

@@ -296,11 +296,12 @@ class LorentzLinearAttention(OnHyperboloid):
             check_mask("mask", mask, k.shape[:-1], "the keys", "a key counts")
 
         def attend(q: Tensor, k: Tensor, v: Tensor, c: Scalar) -> Tensor:
-            q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2) for part in (q, k, v))
-            of_key, values = F.elu(k) + 1.0, lifted(F.pad(v, (1, 0)), c)
+            parts = (F.elu(q) + 1.0, F.elu(k) + 1.0, v)
+            of_query, of_key, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2) for part in parts)
+            values = lifted(F.pad(v, (1, 0)), c)
             if mask is not None:
                 of_key = of_key * mask[..., None, :, None]
-            total = over_its_time((F.elu(q) + 1.0) @ (of_key.mT @ values))
+            total = over_its_time(of_query @ (of_key.mT @ values))
             space = normalised(total, largest_time(values[..., :1]), c)
             return lifted(F.pad(space.transpose(-3, -2).flatten(-2), (1, 0)), c)
 

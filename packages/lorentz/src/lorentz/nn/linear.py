@@ -167,12 +167,12 @@ class LorentzPlaneLinear(OnHyperboloid):
         TypeError: at the call, no floating-point tensor, or float32 meets float64.
 
     Examples:
-        >>> from lorentz import expmap0, logmap0
+        >>> from lorentz import dist0, expmap0
         >>> layer = LorentzPlaneLinear(2, 1)
         >>> layer.planes.load_state_dict({"weight": torch.tensor([[2.0, 0.0]]), "offset": torch.tensor([0.5])})
         <All keys matched successfully>
-        >>> logmap0(layer(expmap0(torch.tensor([1.5, 0.0])))).detach()
-        tensor([2.0000])
+        >>> print(f"{dist0(layer(expmap0(torch.tensor([1.5, 0.0])))):.4f}")  # twice the distance 1.5 - 0.5
+        2.0000
     """
 
     def __init__(
