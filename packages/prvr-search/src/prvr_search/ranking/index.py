@@ -27,7 +27,6 @@ from prvr_search.ranking.scores import (
     fuse,
     nearly_best,
     num_candidates,
-    usual_score,
     video_scores,
     window_timelines,
 )
@@ -335,8 +334,9 @@ def _hits(
     there are as many.
     """
     windows: dict[int, list[WindowTimeline]] = {}
-    model, of_words = snapshot.model, query.image is None and query.passage is None  # all pictures are more alike
-    usual = usual_score(snapshot, text) if of_words else np.inf
+    model, usual = snapshot.model, np.inf
+    if model.frame_means and snapshot.entries and query.image is None and query.passage is None:
+        usual = float(text[-model.dim :] @ snapshot.mean_frame)  # all pictures are more alike
 
     def exact(videos: Sequence[int]) -> dict[int, float]:
         """The scores of videos, each by itself: to the last bit, they do not depend on what it was compared with."""
