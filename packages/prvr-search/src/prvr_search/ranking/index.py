@@ -5,7 +5,7 @@ import logging
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +33,15 @@ from prvr_search.ranking.scores import (
 from prvr_search.ranking.snapshot import Snapshot, features_hash, unpacked
 from prvr_search.store.lines import Lines
 from prvr_search.vectors.embedding import cut_windows, embed, index_key
-from prvr_search.vectors.files import Arrays, VectorsChanged, join_vectors, open_vectors, windows_of, write_vectors
+from prvr_search.vectors.files import (
+    CATALOGUE,
+    Arrays,
+    VectorsChanged,
+    join_vectors,
+    open_vectors,
+    windows_of,
+    write_vectors,
+)
 from prvr_search.vectors.model import Rescores, SearchModel
 
 logger = logging.getLogger(__name__)
@@ -191,6 +199,8 @@ class VideoIndex:
             return self._found(asked, k, moments, where)
         except VectorsChanged as error:
             logger.info("%s", error)
+            with suppress(OSError):  # all files are compared with their hashes again
+                (self.folder / CATALOGUE).unlink()
             self.update(self._videos)
             return self._found(asked, k, moments, where)
 

@@ -22,7 +22,8 @@ from prvr_search.store.proof import HEAD, Stamp, read_proven, stamp_of, write_ca
 
 logger = logging.getLogger(__name__)
 
-SUFFIX, _CATALOGUE = ".vectors", "catalogue"
+SUFFIX, CATALOGUE = ".vectors", "catalogue"
+"""Files of vectors end in the one; the other is the file of the stamps with which they were compared."""
 _VIDEOS, _WINDOWS = ".videos", ".windows"  # of a file: the hashes of its videos, and how many windows each has
 _FULL = 2**20  # bytes of vectors after which a file is complete
 _MOST = 8  # files of less than half of that; more are joined
@@ -119,7 +120,7 @@ def open_vectors(folder: Path) -> Sequence[VectorFile]:
     A file whose stamp is that with which it was compared with its hash is not read.
     """
     try:
-        known = json.loads(bytes(read_proven(folder / _CATALOGUE)[0]))
+        known = json.loads(bytes(read_proven(folder / CATALOGUE)[0]))
     except (DataError, OSError, ValueError):
         known = {}
     files = dict[str, VectorFile]()
@@ -139,7 +140,7 @@ def open_vectors(folder: Path) -> Sequence[VectorFile]:
                     path.unlink()
     noted = {name: [[*file.stamp], *file[2:]] for name, file in files.items()}
     if noted != known:
-        write_cached(folder / _CATALOGUE, [json.dumps(noted).encode()])
+        write_cached(folder / CATALOGUE, [json.dumps(noted).encode()])
     return sorted(files.values(), key=lambda file: (2 * file.stamp[1] < _FULL, file.stamp[2], file.path.name))
 
 
