@@ -1,5 +1,6 @@
 """An index of videos: what it holds follows the features, and its scores and ranks are those of evaluation."""
 
+import json
 import os
 import shutil
 import traceback
@@ -21,6 +22,7 @@ from prvr.evaluation import encode_split, find_moments
 from prvr.published.diffusionret.model_config import TokenModelConfig
 from prvr.published.diffusionret.token_retriever import TokenRetriever
 from prvr_search import SearchFilter, SearchModel, SearchResult, VideoIndex, open_model
+from prvr_search.store.proof import read_proven, stamp_of, write_proven
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +101,17 @@ def test_many_small_files_are_joined(tmp_path: Path) -> None:
         with make_index(tmp_path / "fresh", features=features) as fresh:
             assert len(vector_files_of(fresh)) == 1
             assert fresh.search(QUERY, 30) == index.search(QUERY, 30)
+
+
+def test_a_file_that_is_believed_and_cannot_be_read_is_made_again(features: VideoFeatures, tmp_path: Path) -> None:
+    with make_index(tmp_path, features=features) as index:
+        expected, (name,) = index.search(QUERY), vector_files_of(index)
+        write_proven(path := index.folder / name, [b"no vectors"])
+        catalogue = index.folder / "catalogue"
+        about = json.loads(bytes(read_proven(catalogue)[0]))
+        write_proven(catalogue, [json.dumps({name: [stamp_of(path.stat()), *about[name][1:]]}).encode()])
+    with make_index(tmp_path, features=features) as index:
+        assert index.search(QUERY) == expected
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")

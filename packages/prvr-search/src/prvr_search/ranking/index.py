@@ -5,7 +5,7 @@ import logging
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -28,14 +28,21 @@ from prvr_search.ranking.scores import (
     nearly_best,
     num_candidates,
     rescored_timelines,
-    usual_score,
     video_scores,
     window_timelines,
 )
 from prvr_search.ranking.snapshot import Snapshot, features_hash, unpacked
 from prvr_search.store.lines import Lines
 from prvr_search.vectors.embedding import cut_windows, embed, index_key
-from prvr_search.vectors.files import Arrays, VectorsChanged, join_vectors, open_vectors, windows_of, write_vectors
+from prvr_search.vectors.files import (
+    CATALOGUE,
+    Arrays,
+    VectorsChanged,
+    join_vectors,
+    open_vectors,
+    windows_of,
+    write_vectors,
+)
 from prvr_search.vectors.model import Rescores, SearchModel
 
 logger = logging.getLogger(__name__)
@@ -193,6 +200,8 @@ class VideoIndex:
             return self._found(asked, k, moments, where)
         except VectorsChanged as error:
             logger.info("%s", error)
+            with suppress(OSError):  # all files are compared with their hashes again
+                (self.folder / CATALOGUE).unlink()
             self.update(self._videos)
             return self._found(asked, k, moments, where)
 
@@ -336,8 +345,9 @@ def _hits(
     there are as many.
     """
     windows: dict[int, list[WindowTimeline]] = {}
-    model, of_words = snapshot.model, query.image is None and query.passage is None  # all pictures are more alike
-    usual = usual_score(snapshot, text) if of_words else np.inf
+    model, usual = snapshot.model, np.inf
+    if model.frame_means and snapshot.entries and query.image is None and query.passage is None:
+        usual = float(text[-model.dim :] @ snapshot.mean_frame)  # all pictures are more alike
 
     def exact(videos: Sequence[int]) -> dict[int, float]:
         """The scores of videos, each by itself: to the last bit, they do not depend on what it was compared with."""

@@ -152,12 +152,6 @@ def window_scores(
     return np.asarray(total)
 
 
-def usual_score(snapshot: Snapshot, text: Float32[np.ndarray, " e"]) -> float:
-    """The mean cosine of a query with the frames of all videos, see `Snapshot.mean_frame`; infinite if not known."""
-    is_known = snapshot.model.frame_means and len(snapshot.entries)
-    return float(text[-snapshot.model.dim :] @ snapshot.mean_frame) if is_known else np.inf
-
-
 def candidate_clips(model: SearchModel, arrays: Arrays) -> Float32[np.ndarray, "w c d"]:
     """The clips of windows, by which candidates are found: those that are stored, or means of their frames."""
     if "clips" in arrays:

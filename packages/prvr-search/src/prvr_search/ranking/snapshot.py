@@ -125,8 +125,7 @@ class Snapshot(Videos):
 
 def features_hash(entry: VideoEntry) -> str:
     """What the vectors of a video depend on beside the model: the hash of its features, as far as they have one."""
-    facts = f"{entry.sha256} {entry.frames} {entry.duration}"
-    return entry.features or hashlib.sha256(facts.encode()).hexdigest()
+    return entry.features or hashlib.sha256(f"{entry.sha256} {entry.frames} {entry.duration}".encode()).hexdigest()
 
 
 def _mean_sum(block: Block) -> Float[np.ndarray, " d"]:

@@ -1,4 +1,4 @@
-"""Files of vectors: each holds those of some videos, about a megabyte, and proves itself; none is ever changed.
+"""Files of vectors: each holds those of some videos as safetensors, about a megabyte, and proves itself.
 
 Each video is known by the hash of its features, so vectors of other features are never taken for its own. All of them
 can be computed again: what does not prove itself is deleted.
@@ -10,19 +10,22 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int64
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from prvr.errors import DataError
 from prvr_search.store.proof import HEAD, Stamp, read_proven, stamp_of, write_cached, write_proven
 
 logger = logging.getLogger(__name__)
 
-SUFFIX, _CATALOGUE = ".vectors", "catalogue"
+SUFFIX, CATALOGUE = ".vectors", "catalogue"
+"""Files of vectors end in the one; the other is the file of the stamps with which they were compared."""
+_VIDEOS, _WINDOWS = ".videos", ".windows"  # of a file: the hashes of its videos, and how many windows each has
 _FULL = 2**20  # bytes of vectors after which a file is complete
-_LENGTH = 8  # bytes in which the end of the head stands; rows begin at a multiple of it
 _MOST = 8  # files of less than half of that; more are joined
 Arrays = Mapping[str, np.ndarray]
 """The vectors of some videos, one after the other: `times` `(w, 2)`, the start and end of each window in seconds;
@@ -60,9 +63,11 @@ class VectorFile(NamedTuple):
         Raises:
             VectorsChanged: it is not the file that was compared.
         """
-        with suppress(OSError, ValueError):
+        with suppress(OSError, SafetensorError):
             if stamp_of(self.path.lstat()) == self.stamp:  # opening a pipe would wait
-                arrays = _parsed(np.fromfile(self.path, np.uint8, offset=HEAD))[1]
+                with self.path.open("rb") as file:
+                    file.seek(HEAD)
+                    arrays = load(file.read())
                 if stamp_of(self.path.lstat()) == self.stamp:
                     return arrays
         raise VectorsChanged(f"{self.path}: was changed while it was open; its vectors are made again.")
@@ -90,19 +95,12 @@ def write_vectors(folder: Path, vectors: Iterable[tuple[str, Arrays]]) -> set[Pa
     written, videos, size = set[Path](), dict[str, Arrays](), 0
 
     def write() -> None:
-        kinds = sorted(next(iter(videos.values())).items(), key=lambda item: -item[1].itemsize)  # so all are aligned
-        arrays = {name: np.concatenate([one[name] for one in videos.values()]) for name, _ in kinds}
-        about = {
-            "videos": [*videos],
-            "windows": [len(one["steps"]) for one in videos.values()],
-            "arrays": [(name, array.dtype.str, array.shape) for name, array in arrays.items()],
-        }
-        text, name = json.dumps(about), hashlib.sha256("".join(videos).encode()).hexdigest()
-        size = _LENGTH + len(text) + -len(text) % _LENGTH
-        head = f"{size:<{_LENGTH}}{text:<{size - _LENGTH}}".encode()
-        bodies = [array.reshape(-1).view(np.uint8).data for array in arrays.values()]
-        path = folder / f"{name}{SUFFIX}"
-        write_proven(path, [head, *bodies], durable=False)
+        names = next(iter(videos.values()))
+        arrays = {name: np.concatenate([each[name] for each in videos.values()]) for name in names}
+        arrays[_VIDEOS] = np.frombuffer(bytes.fromhex("".join(videos)), np.uint8).reshape(-1, 32)
+        arrays[_WINDOWS] = np.array([len(each["steps"]) for each in videos.values()])
+        path = folder / f"{hashlib.sha256(arrays[_VIDEOS].tobytes()).hexdigest()}{SUFFIX}"
+        write_proven(path, [save(arrays)], durable=False)
         written.add(path)
 
     for video, arrays in vectors:
@@ -122,7 +120,7 @@ def open_vectors(folder: Path) -> Sequence[VectorFile]:
     A file whose stamp is that with which it was compared with its hash is not read.
     """
     try:
-        known = json.loads(bytes(read_proven(folder / _CATALOGUE)[0]))
+        known = json.loads(bytes(read_proven(folder / CATALOGUE)[0]))
     except (DataError, OSError, ValueError):
         known = {}
     files = dict[str, VectorFile]()
@@ -130,19 +128,19 @@ def open_vectors(folder: Path) -> Sequence[VectorFile]:
         try:
             stamp, *about = known.get(path.name, [None])
             if stamp != [*(now := stamp_of(path.lstat()))]:
-                head = _parsed(np.frombuffer(read_proven(path)[0], np.uint8))[0]
-                about = head["videos"], head["windows"]
+                arrays = load(bytes(read_proven(path)[0]))
+                about[:] = [bytes(video).hex() for video in arrays[_VIDEOS]], arrays[_WINDOWS].tolist()
             files[path.name] = VectorFile(path, now, *about)
         except FileNotFoundError:  # another process has just joined it with others
             continue
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, SafetensorError, KeyError) as error:
             logger.warning("%s: made again (%s)", path, error)
             if not folder.is_symlink():  # who knows what lies there
                 with suppress(OSError):
                     path.unlink()
     noted = {name: [[*file.stamp], *file[2:]] for name, file in files.items()}
     if noted != known:
-        write_cached(folder / _CATALOGUE, [json.dumps(noted).encode()])
+        write_cached(folder / CATALOGUE, [json.dumps(noted).encode()])
     return sorted(files.values(), key=lambda file: (2 * file.stamp[1] < _FULL, file.stamp[2], file.path.name))
 
 
@@ -174,13 +172,3 @@ def delete_vectors(place: Path, digests: Collection[str]) -> None:
         if not {*digests}.isdisjoint(file.videos):
             with suppress(OSError):
                 file.path.unlink()
-
-
-def _parsed(content: np.ndarray) -> tuple[dict[str, Any], Arrays]:
-    """What the content of a file says of itself, as JSON after the place where that ends; and its arrays."""
-    place = int(bytes(content[:_LENGTH]))
-    about, arrays = json.loads(bytes(content[_LENGTH:place])), {}
-    for name, kind, shape in about["arrays"]:
-        end = place + int(np.prod(shape)) * np.dtype(kind).itemsize
-        arrays[name], place = content[place:end].view(kind).reshape(shape), end
-    return about, arrays
