@@ -80,6 +80,8 @@ FRAME = 0.6
 """Seconds: browsers may begin with the frame before; drawn films have two per second."""
 PLAYING = "(v => v && v.played.length && !v.seeking && v.videoWidth && v.currentTime)(document.querySelector('#video'))"
 """Also true after a short moment has ended: under load a second may pass between two looks."""
+STANDS = "(v => v.readyState >= 2 && !v.seeking && v.currentTime)(document.querySelector('#video'))"
+"""Also where the browser wants a click before it plays."""
 VIDEOS = "fetch('/api/videos?%s').then(r => r.json()).then(a => a.videos)"
 HITS = "fetch('/api/search?k=31&q=' + encodeURIComponent(%r)).then(r => r.json()).then(a => a.hits)"
 TIME = "document.querySelector('#video').currentTime"
@@ -405,7 +407,7 @@ def test_a_link_leads_to_a_moment(page: Any, address: str, told: list[str]) -> N
     assert (link["play"], link["q"]) == ([best["video"]["key"]], [told[1]])
     assert [float(link[name][0]) for name in ("from", "to")] == pytest.approx([best["start"], best["end"]], abs=0.01)
     page.reload()
-    assert best["start"] - FRAME <= until(page, PLAYING) <= best["end"] + 0.4
+    assert best["start"] - FRAME <= until(page, STANDS) <= best["end"] + 0.4
     assert page.locator("li[aria-current] .name").text_content() == shown(best["video"]["name"])
     page.locator(".open").nth(1).click()
     until(page, f"document.querySelector('#playing-name').textContent !== {shown(best['video']['name'])!r}")
