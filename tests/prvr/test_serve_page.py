@@ -445,7 +445,7 @@ def test_clips_and_results_are_saved(page: Any, address: str, told: list[str], t
     page.locator("#order select").select_option("oldest")
     dates = page.evaluate("[...document.querySelectorAll('.card time')].map(date => Date.parse(date.dateTime))")
     assert dates == sorted(dates)
-    assert page.locator(".card time").first.text_content().endswith("by the time of its file")
+    assert page.locator(".card time").first.text_content().endswith(" by file")
     with page.expect_download() as download:
         press(page, "CSV")
     download.value.save_as(tmp_path / "results.csv")
@@ -475,6 +475,8 @@ def test_a_film_that_was_replaced_or_is_damaged_says_so(page: Any, tmp_path: Pat
             page.locator("#playing-note", has_text=f"This file {text}.").wait_for()
         page.locator(".card", has_text="damaged.mkv").locator(".open").click()
         page.locator("#playing-note", has_text="A preview: this file is damaged (").wait_for()
+        page.set_viewport_size({"width": 360, "height": 700})
+        assert page.evaluate(WIDTH) <= 360
 
 
 def test_first_this_then_that(page: Any, address: str, told: list[str]) -> None:
