@@ -41,14 +41,16 @@ def test_several_folders_are_ranked_as_one(collection: Collection) -> None:
     assert lines.split() == [str(third.resolve() / "grass.mp4")]
 
 
-def test_a_new_folder_gets_the_encoder_of_the_first_and_another_encoder_is_refused(collection: Collection) -> None:
+def test_a_new_folder_gets_the_encoder_of_the_first_and_another_rate_is_refused(
+    collection: Collection, clip: str
+) -> None:
     other = collection.base / "other"
     film(other / "crimson.mp4", 0, shade=230)
-    collection.search()
+    collection.run("search", str(collection.films), "red", "--encoder", clip)
     command = ("search", str(collection.films), "red", "--paths", "--also", str(other))
     assert len(collection.run(*command).splitlines()) == 4
-    collection.search(folder=other, sentence="red")
-    collection.run("search", str(other), "red", "--encoder", NAME, "--rate", "1")
+    assert f"{clip}, 2 frames per second" in collection.run("library", str(other))
+    collection.run("search", str(other), "red", "--encoder", clip, "--rate", "1")
     collection.run(*command, status=2)
     assert "at 1 frames per second" in collection.said
     assert "Pass --encoder and --rate for both" in collection.said

@@ -70,7 +70,7 @@ def test_a_moment_is_a_clip_right_to_the_frame(tmp_path: Path, name: str, suffix
     zero = otio.opentime.from_timecode(timecode or "00:00:00:00", float(rate)).to_frames()
     if suffix == ".fcpxml":  # its reader counts whole frames per second
         spans = [
-            [Fraction(clip.get(name).rstrip("s")) * rate for name in ("start", "duration")]
+            [Fraction((clip.get(name) or "0").rstrip("s")) * rate for name in ("start", "duration")]
             for clip in ElementTree.parse(target).iterfind(".//spine/clip")
         ]
         (duration,) = {media.get("frameDuration") for media in ElementTree.parse(target).iterfind(".//format")}

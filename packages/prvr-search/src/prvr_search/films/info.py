@@ -53,6 +53,7 @@ class VideoInfo:
         codec: for example `h264`.
         duration: when the last frame ends, in seconds from where a player starts; None where the file does not say.
         frame_rate: the average, per second; None where the file does not state it.
+        base_rate: the rate, per second, of which all time stamps are multiples, where the file lets FFmpeg guess it.
         comment: what whoever made the file has written into it.
         start_time: the time stamp of the start, in seconds; at least 0, from which most browsers count.
         timecode: of the first frame, as of SMPTE; empty where the file states none.
@@ -64,6 +65,7 @@ class VideoInfo:
     codec: str
     duration: float | None
     frame_rate: float | None
+    base_rate: float | None = None
     comment: str = ""
     start_time: float = 0.0
     timecode: str = ""
@@ -153,6 +155,7 @@ def info_of(container: Any, stream: Any, start: Fraction) -> VideoInfo:
         codec=codec.name,
         duration=float(seconds) if seconds and seconds > 0 else None,
         frame_rate=float(pace) if pace and pace > 0 else None,
+        base_rate=float(base) if (base := stream.base_rate) else None,
         comment=tags[0].get("comment", ""),
         start_time=float(max(Fraction(0), start)),
         timecode=next((part["timecode"] for part in [*tags[::-1], *others] if "timecode" in part), ""),

@@ -22,7 +22,7 @@ TIMELINES = {".otio": "otio_json", ".edl": "cmx_3600", ".fcpxml": "fcpx_xml", ".
 """Endings of files of a timeline, and what OpenTimelineIO calls the format of each."""
 CHAPTERS = (".vtt", ".ffmeta", ".txt")
 """Endings of files of chapters: WebVTT, or the metadata of FFmpeg."""
-_NEAR = 0.05  # how far the average rate of a variable one may be from that of its timecode, as a share
+_NEAR = 0.05  # share by which an average rate may be below that of the timecode: frames are dropped
 _ROUNDING = 1e-4  # frames
 Place = Callable[[VideoEntry], str]
 
@@ -101,6 +101,8 @@ def timeline(
 def _clock(otio: Any, info: VideoInfo) -> tuple[float, Any]:
     """The rate of a film, and the timecode of its first frame."""
     rate = info.frame_rate or 25.0
+    if info.base_rate and abs(info.base_rate - rate) <= _NEAR * rate:  # of a variable rate, without dropped frames
+        rate = info.base_rate
     standard = otio.opentime.RationalTime.nearest_valid_timecode_rate(rate)
     rate = standard if abs(standard - rate) <= _NEAR * rate else rate
     try:

@@ -36,7 +36,7 @@ export async function save(path, options = {}) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60000);
 }
 
-const REFUSALS = { 403: "cannot be read", 409: "changed after it was encoded", 410: "was moved or deleted" };
+const REFUSALS = { 403: "cannot be read", 404: "changed or was removed; search again", 409: "changed after it was encoded", 410: "was moved or deleted" };
 
 /** Why the server does not send the file of a video; "" if it does. */
 export async function refusal(video) {

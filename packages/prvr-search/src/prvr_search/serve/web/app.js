@@ -135,7 +135,7 @@ const SOURCES = { container: "as its file says", name: "by its name", file: "by 
 
 /** When a video was filmed, where it was, and what says so. */
 function filmed(video) {
-  const date = make("time", "quiet", `${video.filmed.slice(0, 10)}${video.filmed_by === "container" ? "" : ` ${SOURCES[video.filmed_by]}`}`);
+  const date = make("time", "quiet", video.filmed.slice(0, 10) + (video.filmed_by === "container" ? "" : ` by ${video.filmed_by}`));
   date.dateTime = video.filmed;
   date.title = `filmed ${video.filmed.slice(0, 16).replace("T", " ")}, ${SOURCES[video.filmed_by]}`;
   return date;

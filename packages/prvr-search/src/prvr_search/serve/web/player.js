@@ -98,10 +98,10 @@ function playFile(start) {
   const state = now;
   video.onloadedmetadata = () => {
     // of a file whose picture they do not know, browsers play the sound alone
-    if (!video.videoWidth) return playPreview(start, until, damage(state.hit.video));
+    if (!video.videoWidth) return playPreview(start, until);
     seek(start);
   };
-  video.onerror = () => state === now && playPreview(start, until, damage(state.hit.video));
+  video.onerror = () => state === now && playPreview(start, until);
   video.src = fileUrl(now.hit.video);
   video.load();
 }
@@ -114,6 +114,7 @@ function damage(file) {
 
 async function playPreview(start, end, reason = "") {
   const state = now;
+  reason ||= damage(state.hit.video);
   video.onerror = () => state === now && tell("This browser cannot play the preview either.", true);
   video.removeAttribute("src"); // the sound of a file whose picture does not play
   video.onloadedmetadata = null;
