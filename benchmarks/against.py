@@ -12,6 +12,9 @@ batches:       a pass over a split of noise at the size of the papers, 32 videos
 evaluation:    a split of a toy corpus, encoded and ranked, `hybrid-toy`
 extraction:    a film of noise that moves, 360 lines, 25 frames per second, with the `toy` encoder
 search:        one sentence, zero-shot, over an index of films of noise
+
+With --late it is late interaction alone (MaxSim, forward and backward, 3 captions of 20 words for each video of 64
+frames, 256 wide), beside the plain form that keeps every product, in time and in the most memory that a pass adds.
 """
 
 import importlib
@@ -26,7 +29,20 @@ from typing import Any
 
 import torch
 
-from _harness import ROOT, Contender, Tasks, compare, environment, option, parse_options, show, write_figures
+from _harness import (
+    ROOT,
+    Comparison,
+    Contender,
+    Measured,
+    Tasks,
+    compare,
+    environment,
+    memory_of,
+    option,
+    parse_options,
+    show,
+    write_figures,
+)
 
 PROCESS = ExitStack()  # of a checkout's process, which has the settings that the trainer makes
 SMALL = {"model.hidden": 32, "model.video_dim": 64, "model.query_dim": 48}
@@ -186,6 +202,48 @@ def write_film(path: Path, seconds: float, height: int, seed: int = 0) -> Path:
     return path
 
 
+def late_interaction(videos: int, plain: bool) -> Tasks:
+    """MaxSim of words with frames and its gradients, as this checkout has it or by the product of all."""
+    words, frames = torch.randn(3 * videos, 20, 256), torch.randn(videos, 64, 256)
+    mask, weights = torch.ones(3 * videos, 20, dtype=torch.bool), torch.full((3 * videos, 20), 1 / 20)
+
+    def score(words: torch.Tensor, frames: torch.Tensor) -> torch.Tensor:
+        if not plain:
+            return first_of("prvr.scoring:word_scores")(words, mask, weights, frames)
+        rows = (torch.nn.functional.normalize(x, dim=-1) for x in (words, frames))
+        return (torch.einsum("qwd,vfd->qwvf", *rows).amax(3) * weights[..., None]).sum(1)
+
+    def step() -> None:
+        score(words.requires_grad_(), frames.requires_grad_()).square().sum().backward()
+
+    if videos > 1:  # what torch imports at its first step is no memory of it
+        late_interaction(1, plain)["late interaction"]()
+    return {"late interaction": step}
+
+
+def added_memory(run: Callable[[], object]) -> Measured:
+    """The most bytes that a call adds to those of its process, which has not called it before."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak of Linux begins anew
+    before = memory_of("self")["VmHWM"]
+    run()
+    return {"bytes": memory_of("self")["VmHWM"] - before}
+
+
+def compare_late(options: Any, other: Path) -> Comparison:
+    contenders = [Contender("this", late_interaction, (options.videos, False), sources(ROOT))]
+    contenders += [Contender("other", late_interaction, (options.videos, False), sources(other))]
+    contenders += [Contender("plain", late_interaction, (options.videos, True), sources(ROOT))]
+    memory = compare(contenders, rounds=1, threads=options.threads, measure=added_memory)
+    time = compare(contenders, rounds=options.rounds, threads=options.threads)
+    measured = (time, "seconds"), (memory, "bytes")
+    rows = [
+        [name, *(each.ratio("late interaction", name, "this", what) for each, what in measured)]
+        for name in ("other", "plain")
+    ]
+    show("late interaction over that of this checkout", ["what", "time", "memory"], rows)
+    return time
+
+
 def sources(checkout: Path) -> tuple[str, ...]:
     """The folders of the packages of a checkout."""
     folders = tuple(str(path) for path in sorted(checkout.resolve().glob("packages/*/src")))
@@ -201,8 +259,12 @@ def main() -> None:
         videos=option(32, "videos in a batch, with 5 captions each"),
         rounds=3,
         small=option(False, "toy sizes, to see that it works"),
+        late=option(False, "late interaction alone, with its memory"),
     )
     print(environment())
+    if options.late:
+        write_figures(options, compare_late(options, options.other or ROOT).figures())
+        return
     with tempfile.TemporaryDirectory() as folder:
         arguments = (folder, 4 if options.small else options.videos, options.small)
         here = Contender("this", tasks, arguments, sources(ROOT))

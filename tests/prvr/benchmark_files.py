@@ -85,6 +85,39 @@ def write_activitynet(folder: Path) -> None:
     (folder / "val_ids.json").write_text(json.dumps(["v_bXdq2zI1Ms0", "v_uqiMw7tQ1Cc", "v_bXdq2zI1Ms0"]))
 
 
+def write_youcook2(folder: Path) -> None:
+    def step(number: int, start: int, end: int, text: str) -> dict[str, object]:
+        return {"segment": [start, end], "id": number, "sentence": text}
+
+    def video(subset: str, duration: float, *steps: dict[str, object]) -> dict[str, object]:
+        return {"duration": duration, "subset": subset, "recipe_type": "113", "annotations": list(steps),
+                "video_url": "https://www.youtube.com/watch?v=x"}  # fmt: skip
+
+    database = {
+        "GLd3aX16zBg": video("training", 241.62, step(0, 90, 102, "spread margarine"), step(1, 114, 127, " ... "),
+                             step(2, 130, 141, "place a slice  of cheese")),
+        "xHr8X2Wpmno": video("validation", 311.77, step(0, 31, 42, "pound the chicken")),
+    }  # fmt: skip
+    (folder / "youcookii_annotations_trainval.json").write_text(json.dumps({"database": database}))
+
+
+def write_uca(folder: Path) -> None:
+    def video(*sentences: tuple[float, float, str]) -> dict[str, object]:
+        return {
+            "duration": 129.08,
+            "timestamps": [row[:2] for row in sentences],
+            "sentences": [r[2] for r in sentences],
+        }
+
+    files = {
+        "Train": {"Abuse001_x264": video((3.4, 7.4, "A woman enters."), (15.4, 7.3, "She leaves"))},
+        "Val": {"Abuse043_x264": video((0.0, 12.5, "Nobody is there"))},
+        "Test": {"Normal_Videos_003_x264": video((1.0, 9.0, " A car stops."), (2.0, 4.0, "It turns"))},
+    }
+    for split, videos in files.items():
+        (folder / f"UCFCrime_{split}.json").write_text(json.dumps(videos))
+
+
 WRITERS: dict[str, Callable[[Path], None]] = {
     "msrvtt": write_msrvtt,
     "msrvtt-7k": write_msrvtt,
@@ -92,6 +125,8 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "lsmdc": write_lsmdc,
     "didemo": write_didemo,
     "activitynet-paragraphs": write_activitynet,
+    "youcook2": write_youcook2,
+    "uca": write_uca,
 }
 """What writes the files of each benchmark into a folder."""
 
@@ -126,5 +161,30 @@ EXPECTED = {
         },
         "test": {"v_bXdq2zI1Ms0": ("A man throws a frisbee.",), "v_uqiMw7tQ1Cc": ("A weight lifting tutorial.",)},
     },
+    "youcook2": {
+        "train": {"GLd3aX16zBg": ("spread margarine", "place a slice of cheese")},
+        "test": {"xHr8X2Wpmno": ("pound the chicken",)},
+    },
+    "uca": {
+        "train": {"Abuse001_x264": ("A woman enters.", "She leaves")},
+        "val": {"Abuse043_x264": ("Nobody is there",)},
+        "test": {"Normal_Videos_003_x264": ("A car stops.", "It turns")},
+    },
 }
 """The captions of each video of each split of these files, in order."""
+
+MOMENTS = {
+    "youcook2": {
+        "GLd3aX16zBg#enc#0": (90.0, 102.0, 241.62),
+        "GLd3aX16zBg#enc#1": (130.0, 141.0, 241.62),
+        "xHr8X2Wpmno#enc#0": (31.0, 42.0, 311.77),
+    },
+    "uca": {
+        "Abuse001_x264#enc#0": (3.4, 7.4, 129.08),
+        "Abuse001_x264#enc#1": (7.3, 15.4, 129.08),
+        "Abuse043_x264#enc#0": (0.0, 12.5, 129.08),
+        "Normal_Videos_003_x264#enc#0": (1.0, 9.0, 129.08),
+        "Normal_Videos_003_x264#enc#1": (2.0, 4.0, 129.08),
+    },
+}
+"""Start, end and length of the video of each caption of benchmarks of untrimmed videos."""

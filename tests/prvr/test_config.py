@@ -3,6 +3,7 @@
 import math
 import random
 import re
+from collections import UserDict, UserList
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -175,3 +176,20 @@ def test_unknown_presets_and_files(tmp_path: Path) -> None:
         bad.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=message):
             load_config(bad)
+
+
+def test_an_option_is_not_blamed_on_the_file_and_the_file_not_on_an_option(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: mine\nbase: hybrid-toy\n")
+    with pytest.raises(ConfigError, match=rf"^model.hiden=3 over {path}: unknown key 'model.hiden'"):
+        load_config(path, {"model.hiden": 3})
+    path.write_text("name: mine\nbase: hybrid-toy\ntrain: {epochs: -1}\n")
+    with pytest.raises(ConfigError, match=rf"^{path}: train.epochs"):
+        load_config(path, {"model.hidden": 16})
+
+
+def test_dictionaries_and_lists_of_other_libraries_are_taken() -> None:
+    """Such as those of OmegaConf, which are mappings and sequences, but neither dictionaries nor lists."""
+    plain = {"hidden": 16, "heads": 2, "blocks": [{"space": "euclidean"}, {"space": "euclidean", "width": 2.0}]}
+    theirs = UserDict(plain | {"blocks": UserList(UserDict(block) for block in plain["blocks"])})
+    assert load_config("gmmformer-toy", {"model": theirs}) == load_config("gmmformer-toy", {"model": plain})

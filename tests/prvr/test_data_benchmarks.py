@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from benchmark_files import EXPECTED, LSMDC_IDS, WRITERS
+from benchmark_files import EXPECTED, LSMDC_IDS, MOMENTS, WRITERS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,6 +109,8 @@ class TestBadAnnotations:
             ("msvd", "raw-captions.pkl", b"\x80\x04})" + b"\x85" * 3_000_000 + b"]s.", "it has tuples"),
             ("msvd", "raw-captions.pkl", b"\x80\x04}r\xff\xff\xff\xff.", "numbers more objects than it holds"),
             ("lsmdc", "LSMDC16_annos_val.csv", b"a,b,c,d,e,f\n", "1 columns separated by tabs, expected 6"),
+            ("uca", "UCFCrime_Val.json", b'{"a": {"sentences": ["b"]}}', r"expected \{VIDEO: .*KeyError"),
+            ("youcook2", "youcookii_annotations_trainval.json", b'{"database": {"a": 1}}', "expected 'database'"),
         ],
     )
     def test_is_explained(self, name: str, file: str, content: bytes, expected: str, tmp_path: Path) -> None:
@@ -155,7 +157,7 @@ class TestCorpus:
         found = convert(name, tmp_path)
         assert found.path == tmp_path / "data" / name
         corpus = open_corpus(tmp_path / "data", name)
-        assert corpus.is_benchmark
+        assert corpus.is_benchmark != (name in MOMENTS)  # else tables are those of text-to-video retrieval
         assert found.counts["missing"] == {}
         assert set(corpus.splits) == set(EXPECTED[name])
         for split, videos in EXPECTED[name].items():
@@ -164,6 +166,8 @@ class TestCorpus:
             assert content.video_ids == tuple(videos)
             assert content.captions == tuple(expected)
             assert (found.counts["videos"][split], found.counts["captions"][split]) == (len(videos), len(expected))
+        found_moments = {key: m for split in corpus.splits for key, m in corpus.split(split).moments.items()}
+        assert {key: (m.start, m.end, m.duration) for key, m in found_moments.items()} == MOMENTS.get(name, {})
         with corpus.open_queries() as queries, corpus.open_features() as frames:
             first = corpus.split("test").captions[0]
             assert np.array_equal(queries.read(first.id), words(first.text))

@@ -1,5 +1,8 @@
 """Readers of frame and query features: both layouts give the same rows; bad files are named."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -113,3 +116,39 @@ def test_a_video_of_another_width_is_named(tmp_path: Path) -> None:
             reader.read("b")
         with pytest.raises(DataError, match="'c' is int64"):
             reader.read("c")
+
+
+def test_the_only_matrix_in_a_group_and_axes_of_length_one_are_read(tmp_path: Path) -> None:
+    """As files of CLIP's pooled output, and of an encoder that writes a group per video, have them."""
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    with h5py.File(tmp_path / "feature.hdf5", "w") as file:
+        file["a"], file["b"], file["c/features"] = rows[None], rows[:, None], rows
+        file["one"], file["d/x"], file["d/y"] = rows[:1, None], rows, rows
+        file["three"] = np.ones((2, 2, 4), np.float32)
+        file["deep/er/features"] = rows
+    with open_features(tmp_path) as reader:
+        assert reader.dim == 4
+        for name in "abc":
+            np.testing.assert_array_equal(reader.read(name), rows)
+        np.testing.assert_array_equal(reader.read("one"), rows[:1])
+        with pytest.raises(DataError, match=r"entry 'd' is a Group of 2 entries, among them \['x', 'y'\], expected"):
+            reader.read("d")
+        with pytest.raises(DataError, match=r"'deep/er' is a Group of 1 entries, among them \['features'\]"):
+            reader.read("deep")
+        with pytest.raises(DataError, match=r"float32 of shape \(2, 2, 4\)"):
+            reader.read("three")
+
+
+def test_a_file_that_another_program_has_open_is_not_called_damaged(tmp_path: Path) -> None:
+    code = "import h5py, sys; f = h5py.File(sys.argv[1], 'w'); f['v'] = [[1.0]]; f.flush(); print(flush=True); input()"
+    path = tmp_path / "feature.hdf5"
+    environment = {name: value for name, value in os.environ.items() if name != "HDF5_USE_FILE_LOCKING"}
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(DataError, match=r"is locked .*Another program has it open.*HDF5_USE_FILE_LOCKING=FALSE"):
+            open_features(tmp_path)
+        other.communicate(b"\n")
+    with open_features(tmp_path) as reader:
+        assert reader.read("v").tolist() == [[1.0]]

@@ -3,6 +3,7 @@
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 from training_runs import file_size_limit
 
+from prvr.config import load_config
 from prvr.data import (
     Caption,
     Corpus,
@@ -25,7 +27,11 @@ from prvr.data import (
     sample_video,
     write_layout,
 )
+from prvr.data.packing import repack
 from prvr.data.sampling import normalise_rows
+from prvr.evaluation import EvaluationReport, report_from_scores
+from prvr.evaluation.tables import metrics_table
+from prvr.training import open_split
 
 LENGTHS = {"one": 1, "few": 7, "edge": 128, "many-日本": 300}
 CAPTIONS = [("one", 0), ("few", 0), ("edge", 0), ("many-日本", 0), ("one", 1), ("edge", 1)]
@@ -112,7 +118,7 @@ def test_a_subset_is_renumbered_and_shares_the_store(packed: PackedSplit) -> Non
     assert part.query_to_video.tolist() == [0, 1, 0, 1]
     assert part.relevant == ({0}, {1}, {0, 1}, {1})
     assert part.files is packed.files
-    torch.testing.assert_close(next(part.video_batches(9)).clips[1], packed.video(2)[0], rtol=0, atol=0)
+    torch.testing.assert_close(next(part.video_batches(9))[0][1], packed.video(2)[0], rtol=0, atol=0)
     torch.testing.assert_close(part.query(3), packed.query(5), rtol=0, atol=0)
     lonely = part.subset([1])
     assert (lonely.video_ids, lonely.relevant) == (("edge",), ({0}, {0}))
@@ -268,3 +274,30 @@ def test_two_may_pack_at_once(corpus: Corpus, tmp_path: Path) -> None:
     with ThreadPoolExecutor() as pool:
         folders = list(pool.map(build, range(2)))
     assert list((tmp_path / "cache").iterdir()) == folders[:1] == folders[1:]
+
+
+def test_videos_without_features_are_left_out_where_that_is_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are counted wherever a report of the split is shown, and the store is another one."""
+    videos = {name: rows for name, rows in features()[0].items() if name != "edge"}
+    corpus, cache = corpus_of(tmp_path, videos), tmp_path / "cache"
+    with pytest.raises(DataError, match=r"1 of 4 videos have no features.*\['edge'\]"):
+        pack(corpus, "test", cache_dir=cache)
+    packed = pack(corpus, "test", cache_dir=cache, skip_missing=True)
+    assert packed.video_ids == ("one", "few", "many-日本")
+    assert packed.query_ids == tuple(f"{v}#enc#{k}#+" for v, k in CAPTIONS if v != "edge")
+    assert "1 videos have no features and are left out" in caplog.text
+    again = repack(packed, PackSettings(frames=3))
+    assert again.video_ids == packed.video_ids
+    report = report_from_scores(torch.rand(len(packed.query_ids), 3), packed)
+    report.to_json(tmp_path / "report.json")
+    assert EvaluationReport.from_json(tmp_path / "report.json").left_out == report.left_out == 1
+    assert "1 videos without features left out" in str(metrics_table(report).title)
+    config = load_config("hybrid-toy", {"data.root": str(tmp_path), "data.collection": "col", "data.missing": "skip"})
+    model = replace(config.model, video_dim=6, query_dim=4)
+    config = replace(config, model=model, data=replace(config.data, cache_dir=str(cache)))
+    assert len(open_split(config, "test")) == 3
+    nothing = corpus_of(tmp_path / "none", {"elsewhere": videos["one"]})
+    with pytest.raises(DataError, match="4 of 4 videos have no features"):
+        pack(nothing, "test", cache_dir=cache, skip_missing=True)

@@ -9,6 +9,7 @@ import torch
 from retrievers import MeanPooling
 from torch import nn
 
+from prvr.config import ModelConfig
 from prvr.data import Caption, Moment, PackSettings, TextData, open_corpus, pack, write_layout
 from prvr.data.packed import Moments
 from prvr.errors import DataError
@@ -24,6 +25,7 @@ from prvr.evaluation import (
     tag_metrics,
 )
 from prvr.evaluation.metrics import RankCounts, ranks
+from prvr.models import Retriever
 from prvr.stages import EncodedSplit
 from prvr.types import Scores, VideoEmbedding
 
@@ -254,3 +256,13 @@ def test_what_is_read_of_a_damaged_evaluation_is_what_was_written(model, packed,
     path.with_name("evaluation_ranks.npz").write_bytes(b"PK")
     with pytest.raises(DataError, match=r"evaluation_ranks\.npz"):
         EvaluationReport.from_json(path)
+
+
+def test_a_model_in_double_precision_is_evaluated(packed):
+    config = ModelConfig(video_dim=packed.feature_dim, query_dim=packed.query_dim, hidden=16, heads=2)
+    model = Retriever(config).eval()
+    single = encode_split(model, packed)
+    double = encode_split(model.double(), packed)
+    assert double.text.dtype == torch.float64
+    torch.testing.assert_close(double.text.float(), single.text, atol=1e-5, rtol=1e-4)
+    assert evaluate(model, packed, encoded=double).text_to_video.sumr > 0

@@ -142,7 +142,7 @@ def write_bad(folder: Path) -> dict[str, str]:
     torch.save({"features": harm}, folder / "objects.pt")
     (folder / "pickle.pt").write_bytes(pickle.dumps(harm))
     np.save(folder / "narrow.npy", good[:, :3])
-    np.save(folder / "cube.npy", good[None])
+    np.save(folder / "cube.npy", np.stack([good, good]))
     np.save(folder / "text.npy", np.array(["a"]))
     np.save(folder / "nan.npy", np.where(np.arange(2)[:, None], np.nan, good))
     np.savez(folder / "two.npz", a=good, b=good)
@@ -151,7 +151,7 @@ def write_bad(folder: Path) -> dict[str, str]:
         "objects.pt": "cannot be read",
         "pickle.pt": "cannot be read",
         "narrow.npy": "got width 3, expected 24 as in",
-        "cube.npy": r"got shape \(1, 2, 24\), expected a matrix",
+        "cube.npy": r"got shape \(2, 2, 24\), expected a matrix",
         "text.npy": "got <U1",
         "nan.npy": "NaN or infinity in row 1",
         "two.npz": r"got 2 arrays, \['a', 'b'\]; expected one",

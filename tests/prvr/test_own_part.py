@@ -33,7 +33,8 @@ from prvr.config import (
     load_config,
 )
 from prvr.data import DataError, open_corpus
-from prvr.models import build_retriever, load_pretrained
+from prvr.errors import InputError
+from prvr.models import OwnRetriever, Retriever, build_retriever, load_pretrained
 from prvr.papers import read_table
 from prvr.stages import STAGES, Pipeline
 from prvr.toy.toy_corpus import corpus_key, write_corpus
@@ -223,6 +224,10 @@ def test_a_model_of_ones_own_is_trained_resumed_evaluated_saved_and_compared(
         assert main([*shlex.split(command), *([] if "table" in command else ["--import", module]), "-q"]) == 0, command
     assert ("?" in capsys.readouterr().out) == (module == "own_query_encoder")  # whose operations are not counted
     assert same_end(tmp_path / "straight", tmp_path / "broken")
+    if module == "own_retriever":
+        for kind in (Retriever, OwnRetriever):
+            with pytest.raises(InputError, match=r"a model of kind 'best_frame', no .*prvr\.models\.load_pretrained"):
+                kind.from_pretrained(tmp_path / "straight" / "best")
     assert len(list((tmp_path / "study" / "results").glob("*.json"))) == 2
 
 

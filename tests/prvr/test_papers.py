@@ -1,5 +1,6 @@
 """Tables of papers: their files, what they run, how a study goes on after anything, and what it shows."""
 
+import math
 import platform
 import re
 import shutil
@@ -21,7 +22,7 @@ from kills import killed
 
 from prvr.cli import main
 from prvr.cli.options import bind, chosen_config
-from prvr.config import ConfigError, load_config
+from prvr.config import ConfigError, load_config, preset_names
 from prvr.errors import DataError
 from prvr.evaluation import evaluate
 from prvr.models import AnyRetriever, build_retriever
@@ -41,6 +42,8 @@ from prvr.papers import (
     table_names,
     terminal_tables,
 )
+from prvr.papers.plan import cost_of
+from prvr.papers.table import data_sets
 from prvr.published.diffusionret.run_config import reranker_run_config
 from prvr.training import open_split
 
@@ -427,8 +430,17 @@ def test_plans(done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["papers", "plan", str(few), "--output", str(done.study.folder), *keys]) == 0
     assert "2 runs, 0 not finished" in capsys.readouterr().out
     streams = DOCS.parent / "benchmarks" / "studies" / "stream-toy.yaml"
-    assert main(["papers", "plan", str(streams), "--output", str(tmp_path / "other")]) == 0
+    data = ["--data.collection", "toy-tiny", "--data.cache_dir", str(done.choices.keys["data.cache_dir"])]
+    assert main(["papers", "plan", str(streams), "--output", str(tmp_path / "other"), *data]) == 0
     assert "3 runs, 3 not finished" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [name for name in preset_names() if name.endswith("-toy")])
+def test_what_a_preset_costs_is_planned_from_the_data_that_it_reads(name: str, cache: str) -> None:
+    config = load_config(name, {"data.collection": "toy-tiny", "data.cache_dir": cache})
+    cost = cost_of(Run("train", config, 0), data_sets()["toy"])
+    assert cost.steps == config.train.epochs * math.ceil(60 / config.train.batch_size)
+    assert cost.operations or not cost.parameters
 
 
 def test_every_table_is_in_the_document_and_every_command_there_builds() -> None:

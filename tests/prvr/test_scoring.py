@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from prvr.scoring import at_steps, best_moment, max_scores, normalised, packed_max_scores
+from prvr.published.diffusionret.alignment import token_alignment
+from prvr.scoring import at_steps, best_moment, max_scores, normalised, packed_max_scores, word_scores
 from prvr.types import VideoEmbedding
 
 
@@ -159,3 +160,66 @@ def test_each_step_takes_the_clip_of_its_middle(clips: int, steps: int) -> None:
         next(c for c in range(clips) if Fraction(2 * t + 1, 2 * steps) < Fraction(c + 1, clips)) for t in range(steps)
     ]
     assert at_steps(torch.arange(clips).double(), steps).tolist() == expected
+
+
+@pytest.mark.parametrize("dots", [False, True])
+@pytest.mark.parametrize("both", [False, True])
+def test_late_interaction_by_blocks_is_the_plain_form_with_its_gradients(
+    both: bool, dots: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values, gradients and those of gradients, with padding, equal products, and a weight for each word and frame."""
+    if both and dots:
+        return
+    draw = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(5, 4, 3, generator=draw).double(), torch.randn(6, 7, 3, generator=draw).double()]
+    inputs[1][:, 1] = inputs[1][:, 0]  # ties
+    word_mask, frame_mask = (
+        torch.arange(x.shape[1]) < torch.randint(1, x.shape[1] + 1, (len(x), 1), generator=draw) for x in inputs
+    )
+    inputs += [torch.rand(5, 4, generator=draw).double(), torch.rand(6, 7, generator=draw).double()]
+    words, frames, word_weights, frame_weights = (x.requires_grad_() for x in inputs)
+
+    def plain() -> torch.Tensor:
+        a, b = (words, frames) if dots else (F.normalize(words, dim=-1), F.normalize(frames, dim=-1))
+        product = torch.einsum("qwd,vfd->qwvf", a, b)
+        best = product.masked_fill(~frame_mask, -torch.inf).max(3).values
+        score = (best * (word_weights * word_mask)[:, :, None]).sum(1)
+        if not both:
+            return score
+        best = product.masked_fill(~word_mask[:, :, None, None], -torch.inf).max(1).values
+        return (score + (best * frame_weights * frame_mask).sum(2)) / 2
+
+    def ours() -> torch.Tensor:
+        if both:
+            return token_alignment(words, word_mask, frames, frame_mask, word_weights, frame_weights)
+        return word_scores(words, word_mask, word_weights, frames, frame_mask, dots=dots)
+
+    read = [words, frames, word_weights, *[frame_weights] * both]
+    upstream = torch.randn(5, 6, generator=draw).double()
+    for block in (1, 3 * 28, 2**24):
+        monkeypatch.setattr("prvr.scoring._BLOCK", 8 * block)
+        results = []
+        for score in (plain(), ours()):
+            first = torch.autograd.grad((score * upstream).sum(), read, create_graph=True)
+            second = torch.autograd.grad(torch.stack([x.square().sum() for x in first]).sum(), read)
+            results.append([score, *first, *second])
+        for expected, found in zip(*results, strict=True):
+            torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+
+
+def test_training_with_late_interaction_keeps_nothing_of_all_pairs() -> None:
+    """What waits for the backward pass grows with queries and videos, not with their product."""
+
+    def kept(count: int) -> int:
+        words, frames = (torch.randn(count, 4, 3, requires_grad=True) for _ in range(2))
+        mask, saved = torch.ones(count, 4, dtype=torch.bool), {}
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            word_scores(words, mask, torch.rand(count, 4), frames, mask)
+        return sum(saved.values())
+
+    assert kept(64) < 3 * kept(32)

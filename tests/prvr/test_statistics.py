@@ -1,8 +1,14 @@
 """Intervals and tests: laws, plain-loop oracles, and behaviour on data whose answer is known."""
 
+import math
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from prvr.errors import InputError
+from prvr.evaluation.rejection import rejection_auroc
 from prvr.evaluation.significance import METRICS, bootstrap_intervals, holm, paired_test, seeds_test
 
 
@@ -97,3 +103,17 @@ def test_holm_agrees_with_values_by_hand():
     assert holm([0.01, 0.04], tests=5) == pytest.approx([0.05, 0.16])
     assert holm([0.5, 0.6, 0.9]) == [1.0, 1.0, 1.0]
     assert holm([]) == []
+
+
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=9), st.lists(st.integers(0, 5), min_size=2, max_size=9))
+def test_rejection_is_the_share_of_pairs_and_its_interval_that_of_delong(right: list[int], wrong: list[int]) -> None:
+    answered, unanswered = np.array(right, float), np.array(wrong, float)
+    pairs = (answered[:, None] > unanswered) + 0.5 * (answered[:, None] == unanswered)
+    area, interval = rejection_auroc(answered, unanswered)
+    assert area == pytest.approx(pairs.mean())
+    error = 1.959964 * math.sqrt(sum(np.var(pairs.mean(axis), ddof=1) / len(pairs.mean(axis)) for axis in (0, 1)))
+    assert (interval.low, interval.high) == pytest.approx((max(0, area - error), min(1, area + error)), abs=1e-6)
+    assert rejection_auroc(-unanswered, -answered)[0] == pytest.approx(area)
+    for bad in ([1.0], [1.0, math.nan]):
+        with pytest.raises(InputError, match="at least two finite ones"):
+            rejection_auroc(answered, np.array(bad))

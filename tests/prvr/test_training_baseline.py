@@ -86,8 +86,9 @@ def test_what_is_said_of_it(splits: Splits, cache: str) -> None:
     found = compared(report, baselines={"kernel": kernel})
     assert found.sumr["kernel"].value == pytest.approx(report.text_to_video.sumr - kernel.text_to_video.sumr)
     assert found.verdict.startswith("Kernel regression is better than this model: SumR -")
-    assert found.verdict.endswith("Train with --preset kernel-toy or --model.start kernel.")
-    better = compared(kernel, baselines={"kernel": report}).verdict
-    assert better.startswith("This model is better than kernel regression")
+    assert found.kernel_wins
+    better = compared(kernel, baselines={"kernel": report})
+    assert not better.kernel_wins
+    assert better.verdict.startswith("This model is better than kernel regression")
     same = compared(kernel, baselines={"kernel": kernel}).verdict
     assert same.startswith("This model does not differ significantly from kernel regression: SumR +0.0")

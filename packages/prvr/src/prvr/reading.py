@@ -6,12 +6,9 @@ import os
 import stat
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from prvr.errors import DataError
-
-if TYPE_CHECKING:
-    pass
 
 _T = TypeVar("_T")
 

@@ -6,12 +6,14 @@ Evaluation and search call the same functions, so that the metric and the ranked
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from prvr.errors import InputError
 from prvr.types import VideoEmbedding, expect_mask
@@ -137,57 +139,6 @@ def _cosines(text: Tensor, rows: Tensor, unit: bool, dim: int, bias: Tensor | No
         cosine = torch.add(*torch.mm(*operands, out_dtype=torch.float32).chunk(2, dim), alpha=2.0**-11)
         return cosine if bias is None else cosine.add_(bias)
     return torch.mm(*operands) if bias is None else torch.addmm(bias, *operands)
-
-
-def key_clip_scores(
-    text: Float[Tensor, "q d"],
-    clips: Float[Tensor, "v p d"],
-    frames: Float[Tensor, "v p d"],
-    dots: bool = True,
-    *,
-    unit: bool = False,
-) -> tuple[
-    Float[Tensor, "q v"],
-    Float[Tensor, "q v"] | None,
-    Float[Tensor, "q v"],
-    Float[Tensor, "q v"] | None,
-    Int[Tensor, "q v"],
-]:
-    r"""Scores by clips, and by what the best clip of each query reads of the frames (MS-SL).
-
-    $\max_j \cos(q, c_j)$ and $\cos(q, g_k)$, where $k = \arg\max_j \cos(q, c_j)$ is the key clip.
-
-    Args:
-        text: `(q, d)` query embeddings.
-        clips: `(v, p, d)` c, rows of the clip branch.
-        frames: `(v, p, d)` g, a row for each of them.
-        dots: also give $\max_j q \cdot c_j$ and $q \cdot g_k$.
-        unit: the rows already have unit length; excludes `dots`.
-
-    Returns:
-        Cosines and dot products by clips, those by frames, and the number of the key clip.
-
-    Examples:
-        >>> text, clips = torch.tensor([[1.0, 0.0]]), torch.tensor([[[2.0, 0.0], [0.0, 1.0]]])
-        >>> [s.tolist() for s in key_clip_scores(text, clips, clips.flip(1))]
-        [[[1.0]], [[2.0]], [[0.0]], [[0.0]], [[0]]]
-    """
-    if unit and dots:
-        raise InputError("key_clip_scores: unit=True with dots=True: dot products need the rows as they were encoded")
-    with full_precision(text.device):
-        text, clips, frames = (at_least_float32(x) for x in (text, clips, frames))
-        if not dots:
-            text = unit_rows(text)
-            clips, frames = (clips, frames) if unit else (unit_rows(clips), unit_rows(frames))
-        clip_dot, frame_dot = ((text @ rows.flatten(0, 1).mT).unflatten(1, rows.shape[:2]) for rows in (clips, frames))
-        if not dots:
-            best, key = clip_dot.max(-1)
-            return best, None, frame_dot.gather(-1, key[..., None]).squeeze(-1), None, key
-        lengths = [rows.norm(dim=-1).clamp_min(1e-12) for rows in (text, clips, frames)]
-        best, key = (clip_dot / lengths[1]).max(-1)
-        by_key = frame_dot.gather(-1, key[..., None]).squeeze(-1)
-        scale = lengths[2][torch.arange(len(frames), device=key.device), key]
-        return best / lengths[0][:, None], clip_dot.amax(-1), by_key / scale / lengths[0][:, None], by_key, key
 
 
 def packed_max_scores(
@@ -393,51 +344,6 @@ def moment_level(highest: float, median: float) -> float:
     return (highest + 2 * median) / 3
 
 
-def token_alignment(
-    words: Float[Tensor, "q w d"],
-    word_mask: Bool[Tensor, "q w"],
-    frames: Float[Tensor, "v f d"],
-    frame_mask: Bool[Tensor, "v f"],
-    word_weights: Float[Tensor, "q w"],
-    frame_weights: Float[Tensor, "v f"],
-) -> Float[Tensor, "q v"]:
-    r"""Weighted best cosines of words over frames and of frames over words (DiffusionRet, eq. 10).
-
-    $s = \frac12 \left(\sum_i g_t^i \max_j a_{ij} + \sum_j g_v^j \max_i a_{ij}\right)$, a the cosines of valid words
-    with valid frames. Padding changes nothing, whatever it holds. Pairs are compared a block at a time, so that memory
-    beyond the result is bounded, but for what gradients need.
-
-    Args:
-        words: `(q, w, d)` word embeddings.
-        word_mask: `(q, w)` True = valid.
-        frames: `(v, f, d)` frame embeddings.
-        frame_mask: `(v, f)` True = valid.
-        word_weights: `(q, w)` g_t, of sum one over valid words; see `prvr.models.TokenWeights`.
-        frame_weights: `(v, f)` g_v.
-
-    Raises:
-        ValueError: a mask that is not boolean, or (on the CPU; elsewhere it scores 0, as asking would
-            mean waiting) a query without a valid word or a video without a valid frame.
-
-    Examples:
-        >>> words, frames = torch.eye(2)[None], torch.tensor([[[2.0, 0.0], [0.0, 0.0]]])
-        >>> token_alignment(words, torch.tensor([[True, True]]), frames, torch.tensor([[True, False]]),
-        ...     torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0]])).item()
-        0.75
-    """
-    expect_mask("frame_mask", frame_mask)
-    with full_precision(words.device):
-        unit_words = _unit(words, word_mask)
-        unit_frames = _unit(frames, frame_mask)
-        frame_weights = frame_weights.to(unit_words.dtype).masked_fill(~frame_mask, 0)
-
-        def align(cosine: Tensor, words: slice, videos: slice) -> Tensor:
-            best = _best(cosine, word_mask[words, :, None, None], 1)
-            return torch.einsum("qvf,vf->qv", best, frame_weights[videos])
-
-        return _align(unit_words, word_mask, word_weights, unit_frames, frame_mask, align) / 2
-
-
 def word_scores(
     words: Float[Tensor, "q w d"],
     word_mask: Bool[Tensor, "q w"],
@@ -447,7 +353,7 @@ def word_scores(
     *,
     dots: bool = False,
 ) -> Float[Tensor, "q v"]:
-    r"""$\sum_i g_i \max_j a_{ij}$, a cosines of words with frames: the half of `token_alignment` in which words ask.
+    r"""$\sum_i g_i \max_j a_{ij}$, a cosines of words with frames: late interaction (MaxSim), in which words ask.
 
     Args:
         words: `(q, w, d)` word embeddings.
@@ -458,7 +364,8 @@ def word_scores(
         dots: a are plain products instead.
 
     Raises:
-        ValueError: as of `token_alignment`.
+        ValueError: a mask that is not boolean, or (on the CPU; elsewhere it scores 0, as asking would
+            mean waiting) a query without a valid word or a video without a valid frame.
 
     Examples:
         >>> words, frames = torch.eye(2)[None], torch.tensor([[[2.0, 0.0], [3.0, 4.0]]])
@@ -472,10 +379,10 @@ def word_scores(
         expect_mask("frame_mask", frame_mask)
     with full_precision(words.device):
         words, frames = (at_least_float32(x) if dots else unit_rows(x) for x in (words, frames))
-        return _align(words, word_mask, word_weights, frames, frame_mask)
+        return weighted_best(words, word_mask, word_weights, frames, frame_mask)
 
 
-def _align(
+def weighted_best(
     words: Tensor,
     word_mask: Tensor,
     weights: Tensor,
@@ -483,14 +390,18 @@ def _align(
     frame_mask: Tensor | None,
     also: Callable[[Tensor, slice, slice], Tensor] | None = None,
 ) -> Tensor:
-    """Weighted best products of words over frames, a block of pairs at a time; `also` adds a score of each block."""
+    """Weighted best products of words over frames, a block of pairs at a time; `also` adds a score of each block.
+
+    On a CPU, the gradient computes each block again: no products are kept until then.
+    """
     expect_mask("word_mask", word_mask)
     weights = weights.to(words.dtype).masked_fill(~word_mask, 0)
     bias = words.new_zeros(frames.shape[:2])
     if frame_mask is not None:
         frames, bias = frames.masked_fill(~frame_mask[..., None], 0), bias.masked_fill(~frame_mask, -torch.inf)
     pair = words.shape[1] * frames.shape[1]
-    most = _BLOCK if words.device.type == "cpu" else 4 * _BLOCK
+    again = words.is_cpu and torch.is_grad_enabled()  # gradients compute a block again and keep nothing of it
+    most = (_BLOCK // 8 if again else _BLOCK) if words.is_cpu else 4 * _BLOCK
     videos = max(1, min(len(frames), most // pair))
     queries = max(1, most // (videos * pair))
     columns = list(zip(frames.split(videos), bias.split(videos), _slices(len(frames), videos), strict=True))
@@ -499,22 +410,23 @@ def _align(
         # The mask as a bias of the product: no pass over all pairs, neither here nor for gradients.
         product = torch.addmm(bias.flatten(), rows.flatten(0, 1), columns.flatten(0, 1).mT)
         product = product.view(*rows.shape[:2], *columns.shape[:2])
-        score = torch.einsum("qwv,qw->qv", _best(product, None, 3), weights[of_texts])
+        score = torch.einsum("qwv,qw->qv", best_products(product, 3), weights[of_texts])
         return score if also is None else score + also(product, of_texts, of_videos)
 
+    scored = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False) if again else block
     # Split once, since each slice would have a gradient of the size of all.
     texts = zip(words.split(queries), _slices(len(words), queries), strict=True)
-    return torch.cat([torch.cat([block(*text, *video) for video in columns], 1) for text in texts])
+    return torch.cat([torch.cat([scored(*text, *video) for video in columns], 1) for text in texts])
 
 
 def _slices(total: int, size: int) -> list[slice]:
     return [slice(start, start + size) for start in range(0, total, size)]
 
 
-def _best(product: Tensor, mask: Tensor | None, dim: int) -> Tensor:
-    product = product if mask is None else product.masked_fill(~mask, -torch.inf)
+def best_products(product: Tensor, dim: int) -> Tensor:
+    """The maximum along an axis, 0 where nothing is valid; its gradient keeps no more than where it was."""
     highest = product.max(dim).values if product.is_cpu else cast(tuple[Tensor, Tensor], _Max.apply(product, dim))[0]
-    return highest.masked_fill(highest == -torch.inf, 0)  # nothing was valid
+    return highest.masked_fill(highest == -torch.inf, 0)
 
 
 class _Max(torch.autograd.Function):
@@ -535,7 +447,3 @@ class _Max(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         index, g = ctx.saved_tensors[0].unsqueeze(ctx.dim), gradients[0].unsqueeze(ctx.dim)
         return g.new_zeros(ctx.shape).scatter_(ctx.dim, index, g), None
-
-
-def _unit(x: Tensor, mask: Tensor) -> Tensor:
-    return unit_rows(x.masked_fill(~mask[..., None], 0))

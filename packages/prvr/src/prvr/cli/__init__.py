@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
-from prvr.cli.console import CommandError, complain, logged, stdout
+from prvr.cli.console import CommandError, complain, imported, logged, stdout
 from prvr.cli.options import CORPORA, EVERYWHERE, app, bind, import_parts, usage_error
 from prvr.errors import DISK_FULL
 from prvr.extensions import extensions, missing
@@ -82,6 +82,7 @@ def launch(
                 words, imports = (*words, *(f"--import={name}" for name in imports)), []
             if imports:
                 import_parts(imports)
+                imported.extend(imports)
                 for update in extensions("imported"):
                     update()
             if words:
@@ -99,6 +100,8 @@ def launch(
             if verbose >= 2:
                 raise
             return complain(error)
+        finally:
+            imported.clear()
 
 
 def _has_import(name: str) -> bool:

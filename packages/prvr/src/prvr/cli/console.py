@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 
@@ -23,6 +23,8 @@ Progress = Callable[..., None]
 logger = logging.getLogger(__name__)
 EVERY = 30.0
 """Seconds between two lines about progress, where there is no terminal."""
+imported: list[str] = []
+"""The modules of parts that this command has imported, by the names they were asked for."""
 _LOGGERS = ("prvr", SIBLING, "regdiff", "lorentz")
 
 
@@ -105,23 +107,20 @@ def printing_to_stderr(active: bool = True) -> Iterator[None]:
 def show_next(*command: object) -> None:
     """Prints the command to type next, quoted for a shell, as the last line of the output.
 
+    It imports what this command imported, since what this one wrote may be made of it.
+
     Examples:
         >>> show_next("prvr", "search", "my films", "a dog")
         <BLANKLINE>
         Next:
         prvr search 'my films' 'a dog'
     """
-    print(f"\nNext:\n{shlex.join(map(str, command))}")
+    print(f"\nNext:\n{shlex.join(map(str, (*command, *import_options())))}")
 
 
-def import_options(modules: Iterable[str]) -> list[str]:
-    """The options by which a command imports modules.
-
-    Examples:
-        >>> import_options(["own_losses", "own_blocks"])
-        ['--import', 'own_losses', '--import', 'own_blocks']
-    """
-    return [word for module in modules for word in ("--import", module)]
+def import_options() -> list[str]:
+    """The options by which another command imports what this one has imported."""
+    return [word for module in dict.fromkeys(imported) for word in ("--import", module)]
 
 
 def is_quiet() -> bool:

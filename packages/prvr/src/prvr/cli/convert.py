@@ -191,18 +191,28 @@ def training(folder: Path, video_dim: int, query_dim: int, *, val: bool = True) 
         >>> print(*training(Path("data/videos"), 512, 512))
         prvr train --preset hybrid-clip --data-root data --data.collection videos --train.protocol val
     """
-    preset = _PRESETS.get((video_dim, query_dim))
-    protocol = "val" if val else "holdout"
-    widths = [] if preset else ["--model.video_dim", str(video_dim), "--model.query_dim", str(query_dim)]
+    preset = _PRESETS.get((video_dim, query_dim), "hybrid-clip")
+    protocol = ["--train.protocol", "val" if val else "holdout"]
+    return ["prvr", "train", "--preset", preset, *place(folder), *protocol, *width_keys(preset, video_dim, query_dim)]
+
+
+def width_keys(preset: str, video_dim: int, query_dim: int) -> list[str]:
+    """The options that adapt a preset to features of other widths.
+
+    Examples:
+        >>> print(*width_keys("hybrid-clip", 768, 512))
+        --model.video_dim 768
+    """
+    like: Any = load_config(preset).model
+    values: dict[str, Any] = {"video_dim": video_dim, "query_dim": query_dim}
+    if getattr(like, "frame_projection", "") == "none" and video_dim != like.hidden:
+        values["frame_projection"] = "linear"
+    return _changes(like, values)
+
+
+def _changes(like: Any, values: dict[str, Any]) -> list[str]:
     return [
-        "prvr",
-        "train",
-        "--preset",
-        preset or "hybrid-clip",
-        *place(folder),
-        "--train.protocol",
-        protocol,
-        *widths,
+        word for key, value in values.items() if getattr(like, key) != value for word in (f"--model.{key}", str(value))
     ]
 
 
@@ -236,8 +246,7 @@ def clip_keys(clip: str, preset: str) -> list[str]:
         "max_frames": min(model.max_frames, sizes.text_config.max_position_embeddings),
         "max_words": min(model.max_words, sizes.text_config.max_position_embeddings),
     }
-    changed = {key: value for key, value in values.items() if getattr(like, key) != value}
-    return [word for key, value in changed.items() for word in (f"--model.{key}", str(value))]
+    return _changes(like, values)
 
 
 def folder_of(root: Path, name: str) -> Path:

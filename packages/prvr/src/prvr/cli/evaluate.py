@@ -2,8 +2,9 @@
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -47,6 +48,10 @@ if TYPE_CHECKING:
     Reports = Mapping[str, Mapping[str, EvaluationReport]]
 
 logger = logging.getLogger(__name__)
+_OF_DATA = frozenset(
+    ("data.root", "data.collection", "data.feature", "data.eval_split", "data.cache_dir", "train.protocol")
+)
+"""Keys that say what a run reads."""
 _TOY = "hybrid-toy"  # whose data are evaluated where no corpus is named
 
 
@@ -153,12 +158,12 @@ def pipeline(
     config = None if opened.config_file is None else opened.config_file.read_text(encoding="utf-8")
     opened.pipeline.save_pretrained(output, config)
     print("\n".join([*opened.pipeline.describe(), f"{output}: the pipeline"]))
-    show_next("prvr", "evaluate", output, *import_options(opened.pipeline.own_modules))
+    if config is not None:  # else a preset has to say what it reads
+        show_next("prvr", "evaluate", output, *([] if data_root is None else ["--data-root", data_root]))
 
 
 def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem") -> None:
     """Evaluates on one split, prints the tables and writes a file for each report."""
-    from prvr.evaluation.tables import systems_table
     from prvr.evaluation.transfer import check_features
 
     trained, split = system.config or config, args.split or config.data.eval_split
@@ -169,24 +174,15 @@ def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem"
     evaluation, console = evaluated(args, system, config, split), stdout()
     differs = [config.data.collection] * is_other + [split] * (split != config.data.eval_split)
     written = write_reports(args, system.folder, evaluation, ["evaluation", *differs], system.changed)
-    for labels, reports in evaluation.items():
-        if len(evaluation) > 1:
-            console.print(f"\n{labels} labels")
-        if len(reports) > 1:
-            console.print()
-            console.print(systems_table(reports))
-            continue
-        (report,) = reports.values()
-        show_report(console, report, text_to_video=_ranks_sets(args, config))
-        if labels == "original":
-            is_own = system.config is not None and not is_other
-            fit = config.fit if is_own else replace(config.fit, baseline="never")
-            first, device = system.pipeline.first, device_of(args.device)
-            here = replace(config, model=first.config, fit=fit)
-            show_baselines(console, here, report, split, retriever=first, device=device)
-    console.print()
-    for file, report, name in written:
-        print(f"{file}: {name}" + f", {report.labels} labels" * (len(evaluation) > 1))
+
+    def compared(report: "EvaluationReport") -> None:
+        is_own = system.config is not None and not is_other
+        fit = config.fit if is_own else replace(config.fit, baseline="never")
+        first, device = system.pipeline.first, device_of(args.device)
+        here = replace(config, model=first.config, fit=fit)
+        show_baselines(console, here, report, split, retriever=first, device=device)
+
+    _show_all(console, evaluation, written, _ranks_sets(args, config), compared)
     if args.run_file is not None:
         print(f"{args.run_file}: the best videos of each query")
 
@@ -220,13 +216,33 @@ def evaluate_alone(args: EvaluateOptions, config: "Config", name: "Untrained", k
         }
     about = ["evaluation", config.data.collection, *[split] * (split != config.data.eval_split)]
     written = write_reports(args, Path(name), reports, about)
-    for labels, by_name in reports.items():
-        if len(reports) > 1:
+    _show_all(console, reports, written, _ranks_sets(args, config))
+
+
+def _show_all(
+    console: Console,
+    evaluation: "Reports",
+    written: "Sequence[tuple[Path, EvaluationReport, str]]",
+    text_to_video: bool,
+    compared: "Callable[[EvaluationReport], object]" = lambda report: None,
+) -> None:
+    """Prints the tables of all reports, what they are compared with under the original labels, and their files."""
+    from prvr.evaluation.tables import systems_table
+
+    for labels, reports in evaluation.items():
+        if len(evaluation) > 1:
             console.print(f"\n{labels} labels")
-        show_report(console, by_name[name], text_to_video=_ranks_sets(args, config))
+        if len(reports) > 1:
+            console.print()
+            console.print(systems_table(reports))
+            continue
+        (report,) = reports.values()
+        show_report(console, report, text_to_video=text_to_video)
+        if labels == "original":
+            compared(report)
     console.print()
-    for file, report, _ in written:
-        print(f"{file}: {name}" + f", {report.labels} labels" * (len(reports) > 1))
+    for file, report, name in written:
+        print(f"{file}: {name}" + f", {report.labels} labels" * (len(evaluation) > 1))
 
 
 def evaluate_targets(args: EvaluateOptions, config: "Config", system: "OpenSystem") -> None:
@@ -459,4 +475,34 @@ def show_baselines(
         comparison = compare_baselines(report, packed(), baselines)
     console.print()
     console.print(baselines_table(comparison, note))
+    if comparison.kernel_wins:
+        console.print(*_kernel_advice(config), sep="\n", markup=False, soft_wrap=True)
     return comparison
+
+
+def _kernel_advice(config: "Config") -> list[str]:
+    """The command that fits kernel regression to the data of a run, and the option that adds it to its model if it can.
+
+    Examples:
+        >>> import prvr
+        >>> keys = {"data.root": "my data", "data.collection": "films", "data.feature": None}
+        >>> print(*_kernel_advice(prvr.load_config("hybrid-clip", keys)), sep="\\n")
+        Kernel regression:
+        prvr train --preset kernel-tvr --data.collection films --data.root 'my data' --data.feature null
+        --train.protocol holdout
+        or with your model: add --model.start kernel to the command that trained it
+    """
+    from prvr.config import config_to_dict, flat, load_config, preset_names, validated
+
+    preset = f"kernel-{config.data.collection.split('-', 1)[0]}"
+    preset = preset if preset in preset_names() else "kernel-tvr"
+    other, values = flat(config_to_dict(load_config(preset))), config_to_dict(config)
+    own = {key: value for key, value in flat(values).items() if key in _OF_DATA and value != other[key]}
+    keys = [word for key, value in own.items() for word in (f"--{key}", "null" if value is None else str(value))]
+    advice = ["Kernel regression:", shlex.join(["prvr", "train", "--preset", preset, *keys, *import_options()])]
+    if values["model"].get("start") != "kernel":
+        values["model"]["start"] = "kernel"
+        with suppress(PrvrError):  # not every model has such a start
+            validated(type(config), values)
+            advice.append("or with your model: add --model.start kernel to the command that trained it")
+    return advice

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_origin
 from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError, UnusedCliTokensError, validators
 
 import prvr
-from prvr.cli.console import CommandError, printing_to_stderr, stdout
+from prvr.cli.console import CommandError, imported, printing_to_stderr, stdout
 from prvr.errors import import_named
 
 MODELS = Group("Train and evaluate models", sort_key=1)
@@ -261,7 +261,9 @@ def import_listed(file: str, any_of: frozenset[str] = frozenset()) -> None:
         values = read_yaml_file(path)
     names = values.get("imports")
     if isinstance(names, list) and (not any_of or values.keys() & any_of):
-        import_parts(name for name in names if isinstance(name, str))
+        names = [name for name in names if isinstance(name, str)]
+        import_parts(names)
+        imported.extend(names)
 
 
 def chosen_config(preset: str | None, config: str | None, keys: Mapping[str, Any]) -> "prvr.Config":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 import prvr
-from prvr.cli.console import CommandError, import_options, is_quiet, load, show_next, stdout
+from prvr.cli.console import CommandError, is_quiet, load, show_next, stdout
 from prvr.cli.evaluate import show_baselines, show_report
 from prvr.cli.folders import check_corpus, device_of, fresh_folder, latest_run, open_corpus_of, threads
 from prvr.cli.options import MODELS, Device, Keys, Several, Threads, app, chosen_config, import_listed, parsed_keys
@@ -95,7 +95,7 @@ def run(*, args: TrainOptions = TrainOptions(), keys: Keys) -> None:
         device = device_of(args.device)
         comparison = show_baselines(console, written, trained.report, retriever=best, device=device)
         show_folder(trained, is_fitted=is_fitted)
-        show_next(*_next(written, trained.output, comparison), *import_options(written.imports))
+        show_next(*_next(written, trained.output, comparison))
 
 
 def _chosen_run(args: TrainOptions, keys: Mapping[str, Any]) -> "tuple[prvr.Config, Path | None]":

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
@@ -269,7 +269,7 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
     if "imports" in getattr(kind, "__dataclass_fields__", ()):
         expect_imported(values.get("imports"), source)
     try:
-        return TypeAdapter(kind).validate_python(dict(values))
+        return TypeAdapter(kind).validate_python(_plain(values))
     except ValidationError as error:
         lines = []
         for problem in error.errors():
@@ -314,6 +314,14 @@ def expect_imported(modules: Any, source: str) -> None:
         )
 
 
+def _plain(value: Any) -> Any:
+    """Dictionaries and lists for those of other libraries, such as OmegaConf's."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes | tuple)
+    return [_plain(item) for item in value] if is_list else value
+
+
 def load_config(
     name_or_path: str | Path, overrides: Mapping[str, Any] | None = None, *, shared: bool = False
 ) -> Config:
@@ -339,8 +347,13 @@ def load_config(
     if "reranker" in values:
         raise ConfigError(f"{source} configures a re-ranker: name the run of its retriever with --retriever RUN")
     for key, value in (overrides or {}).items():
-        set_key(values, key, value, f"override {key!r}")
-    config = validated(Config, values, source)
+        set_key(values, key, _plain(value), f"override {key!r}")
+    try:
+        config = validated(Config, values, source)
+    except ConfigError:
+        validated(Config, read_values(name_or_path)[1], source)  # raises where the file itself is wrong
+        given = ", ".join(f"{key}={short(value)}" for key, value in (overrides or {}).items())
+        config = validated(Config, values, f"{given} over {source}")
     if isinstance(config.model, ModelConfig) and not shared:
         _expect_read(config.model, flat(overrides or {}), source)
     return config
@@ -358,7 +371,7 @@ def _expect_read(model: ModelConfig, overrides: Mapping[str, Any], source: str) 
         if readers and parts.isdisjoint(readers):
             names = " or ".join(f"{registry.what}={name!r}" for registry, name in readers)
             raise ConfigError(
-                f"{source}: {key}={value!r} has no effect: only {names} reads it. Remove it, or choose such a part"
+                f"{key}={value!r} has no effect on {source}: only {names} reads it. Remove it, or choose such a part"
             )
 
 

@@ -60,6 +60,8 @@ class DataConfig:
     """False: the released rounding, which leaves the last frame out of the last segment."""
     eval_split: str = "test"
     """The split that is reported."""
+    missing: Literal["error", "skip"] = "error"
+    """Videos of captions that have no features: skip leaves both out, and reports say how many."""
     captions_per_video: int | None = Field(default=None, ge=1, le=MANY)
     """At most this many captions of a video in one step, drawn again each epoch; None = all."""
 

@@ -14,6 +14,7 @@ from prvr.corpora.annotations import Conversion
 from prvr.corpora.caption_corpus import Words, write_captions
 from prvr.corpora.corpus_encoders import Progress
 from prvr.corpora.user_captions import SplitShares, UserCaption
+from prvr.data.features import is_matrix
 from prvr.data.hashes import hash_file
 from prvr.encoders import FeatureSpec, Identity, TextFeaturizer, VideoEntry, VideoFeatures
 from prvr.errors import DataError
@@ -158,7 +159,8 @@ def read_features(path: Path) -> Float32[np.ndarray, "n f"]:
         got = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
         raise DataError(f"{path}: got {got}, {expected}.")
     matrix = np.asarray(value, np.float32)
-    matrix = matrix[None] if matrix.ndim == 1 else matrix
+    if matrix.size and is_matrix((1, *matrix.shape)):
+        matrix = matrix.reshape(-1, matrix.shape[-1])
     if matrix.ndim != 2 or not matrix.size:
         raise DataError(f"{path}: got shape {value.shape}, {expected}.")
     finite = np.isfinite(matrix).all(1)

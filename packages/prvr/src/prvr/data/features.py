@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from pathlib import Path
 
 import h5py
@@ -123,6 +124,8 @@ class BigFileReader(FeatureReader):
 class Hdf5Reader(FeatureReader):
     """HDF5: one matrix (rows x features) for each name, float32 or float64; `dim` is the width of the first.
 
+    Further axes of length 1 are left out, and the only matrix in a group stands for the group.
+
     An id that the file lacks is also looked for as the authors of MSC-PRVR (a video without `v_`) and of DL-DKD (a
     caption with `#` for `#enc#`) write it.
 
@@ -141,7 +144,7 @@ class Hdf5Reader(FeatureReader):
             self._names = frozenset(self.video_ids)
             if not self._names:
                 raise DataError(f"{path}: no dataset in it, expected one ({row}s x features) dataset per {item}.")
-            self.dim = int(self._matrix(self.video_ids[0]).shape[1])
+            self.dim = int(self._matrix(self.video_ids[0]).shape[-1])
 
     def __contains__(self, video_id: object) -> bool:
         return isinstance(video_id, str) and self._name(video_id) in self._names
@@ -151,17 +154,25 @@ class Hdf5Reader(FeatureReader):
 
     def _rows(self, video_id: str) -> np.ndarray:
         with self._reading():
-            return self._matrix(self._name(video_id))[()]
+            entry = self._matrix(self._name(video_id))
+            return entry[()].reshape(math.prod(entry.shape[:-1]), entry.shape[-1])
 
     def _matrix(self, name: str) -> h5py.Dataset:
-        """An entry whose numbers lie in this file. Links are not followed: opening their target could wait forever."""
+        """An entry whose numbers lie in this file, or the only one in a group of this name.
+
+        Links are not followed: opening their target could wait forever.
+        """
         link = self._file.get(name, getlink=True)
         item = self._file[name] if isinstance(link, h5py.HardLink) else link
-        if not isinstance(item, h5py.Dataset):
+        if isinstance(item, h5py.Group) and len(item) == 1 and "/" not in name:
+            return self._matrix(f"{name}/{next(iter(item))}")
+        if isinstance(item, h5py.Group):
+            problem = f"a Group of {len(item)} entries, among them {short(list(islice(item, 3)))}"
+        elif not isinstance(item, h5py.Dataset):
             problem = f"a {type(item).__name__}"
         elif item.is_virtual or item.external:
             problem = "stored in another file"
-        elif item.dtype.kind != "f" or item.shape is None or item.ndim != 2:
+        elif item.dtype.kind != "f" or not is_matrix(item.shape or ()):
             problem = f"{item.dtype} of shape {item.shape}"
         else:
             size = math.prod(item.shape) * item.dtype.itemsize
@@ -182,11 +193,22 @@ class Hdf5Reader(FeatureReader):
         except (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError) as error:
             if isinstance(error, DataError):
                 raise
+            if "unable to lock file" in str(error):
+                raise DataError(
+                    f"{self.files[0]}: is locked ({error}). Another program has it open, perhaps to write, or its disk "
+                    "cannot lock files. Close that program, or set the environment variable "
+                    "HDF5_USE_FILE_LOCKING=FALSE if none writes it."
+                ) from error
             raise DataError(f"{self.files[0]}: cannot be read ({error}). Truncated? Copy the file again.") from error
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def is_matrix(shape: tuple[int, ...]) -> bool:
+    """Whether a shape is that of a matrix, but for axes of length 1 before the last."""
+    return len(shape) > 1 and math.prod(shape[:-1]) == max(shape[:-1])
 
 
 def open_features(folder: Path | str) -> FeatureReader:

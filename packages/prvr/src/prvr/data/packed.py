@@ -22,23 +22,6 @@ _EQUAL = 1e-3
 """Entries of unit rows that differ by less are equal, but for rounding to float16 and means of equal rows."""
 
 
-class VideoBatch(NamedTuple):
-    """Some videos: clips (b c f), padded frames (b l f) and their mask (b l), their numbers (b)."""
-
-    clips: Float[Tensor, "b c f"]
-    frames: Float[Tensor, "b l f"]
-    frame_mask: Bool[Tensor, "b l"]
-    indices: Int[Tensor, " b"]
-
-
-class QueryBatch(NamedTuple):
-    """Some queries: padded words (b w e) and their mask (b w), their numbers (b)."""
-
-    words: Float[Tensor, "b w e"]
-    word_mask: Bool[Tensor, "b w"]
-    indices: Int[Tensor, " b"]
-
-
 class Moments(NamedTuple):
     """Start and end of each query's moment and the length of its video, in seconds; NaN where unknown."""
 
@@ -84,11 +67,13 @@ class PackSource:
         corpus: that was packed.
         split: `train`, `val` or `test`.
         cache_dir: folder of packed stores.
+        skip_missing: whether videos without features were left out.
     """
 
     corpus: Corpus
     split: str
     cache_dir: Path
+    skip_missing: bool = False
 
 
 class PackedSplit:
@@ -335,21 +320,21 @@ class PackedSplit:
         return self.runs[2].padded(indices)
 
     def video_batches(self, size: int) -> Iterator[tuple[Tensor, ...]]:
-        """All videos in order, ``size`` at a time (the last batch may be smaller): each a `VideoBatch`.
+        """All videos in order, ``size`` at a time (the last batch may be smaller).
 
-        With a second stream, its padded rows (b s g) and their mask (b s) stand before the numbers of the videos.
+        Each is its clips (b c f), padded frames (b l f) and their mask (b l), of a second stream the padded rows
+        (b s g) and their mask (b s), and the numbers of the videos (b).
         """
         for start in range(0, len(self), size):
             indices = np.arange(start, min(start + size, len(self)))
-            videos, numbers = self.padded_videos(indices), torch.from_numpy(indices)
             stream = [tensor for runs in self.runs[3:] for tensor in runs.padded(indices)]
-            yield (*videos, *stream, numbers) if stream else VideoBatch(*videos, numbers)
+            yield *self.padded_videos(indices), *stream, torch.from_numpy(indices)
 
-    def query_batches(self, size: int) -> Iterator[QueryBatch]:
-        """All queries in order, ``size`` at a time (the last batch may be smaller)."""
+    def query_batches(self, size: int) -> Iterator[tuple[Tensor, ...]]:
+        """All queries in order, ``size`` at a time: padded words (b w e), their mask (b w), and their numbers (b)."""
         for start in range(0, len(self._queries), size):
             indices = np.arange(start, min(start + size, len(self._queries)))
-            yield QueryBatch(*self.padded_queries(indices), torch.from_numpy(indices))
+            yield *self.padded_queries(indices), torch.from_numpy(indices)
 
     @property
     def source(self) -> PackSource:

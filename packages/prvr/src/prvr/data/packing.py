@@ -94,6 +94,7 @@ def pack(
     settings: PackSettings | None = None,
     feature_dim: int | None = None,
     query_dim: int | None = None,
+    skip_missing: bool = False,
     progress: Progress | None = None,
 ) -> PackedSplit:
     """Opens the packed form of a split, building it first where it does not exist.
@@ -110,6 +111,7 @@ def pack(
         settings: how to sample; default as published, with the last frame kept.
         feature_dim: width of frame features that the model expects (None: any).
         query_dim: width of query features that the model expects (None: any).
+        skip_missing: leave videos without features out, with their captions, instead of refusing the split.
         progress: called with (items done, items in all).
 
     Raises:
@@ -121,8 +123,9 @@ def pack(
     values = {key: value for key, value in asdict(settings).items() if value or key not in _ADDED}
     if settings.stream is None:
         del values["stream_rows"]
+    values |= {"skip_missing": True} if skip_missing else {}
     key = hashlib.sha256(json.dumps([FORMAT, corpus.name, split, source, values], sort_keys=True).encode()).hexdigest()
-    origin = PackSource(corpus, split, Path(cache_dir).expanduser())
+    origin = PackSource(corpus, split, Path(cache_dir).expanduser(), skip_missing)
     target = origin.cache_dir / f"{corpus.name}-{split}-{key[:16]}"
 
     def check_widths(frames: int, words: int) -> None:
@@ -151,7 +154,12 @@ def pack(
         with corpus.open_features() as videos, corpus.open_queries() as queries, temporary_folder(target) as folder:
             check_widths(videos.dim, queries.dim)
             with PackedWriter(folder, settings.dtype, [STREAM] if settings.stream else []) as writer:
-                _write(writer, corpus, corpus.split(split), videos, queries, settings, about, progress)
+                read = corpus.split(split)
+                lacking = {name for name in read.video_ids if name not in videos} if skip_missing else set[str]()
+                if 0 < len(lacking) < len(read.video_ids):
+                    about["left_out"] = len(lacking)
+                    read = replace(read, captions=tuple(c for c in read.captions if c.video_id not in lacking))
+                _write(writer, corpus, read, videos, queries, settings, about, progress)
             if not publish(folder, target, _is_good):
                 logger.info("%s: already packed by another process; using that", target)
         packed = PackedSplit(PackedFiles(target, verify=False), source=origin)
@@ -216,6 +224,7 @@ def repack(
         settings=settings,
         feature_dim=feature_dim,
         query_dim=query_dim,
+        skip_missing=origin.skip_missing,
     )
     if whole.video_ids == packed.video_ids:
         return whole
@@ -269,7 +278,8 @@ def _write(
         if missing:
             raise DataError(
                 f"{collection} {split.name}: {len(missing)} of {len(ids)} {features.item}s have no features in "
-                f"{features.files[0].parent}, among them {missing[:3]}. Add their features or remove their captions."
+                f"{features.files[0].parent}, among them {missing[:3]}. Add their features, remove their captions, or "
+                "of videos set data.missing=skip."
             )
         for name in ids:
             rows = features.read(name)
@@ -296,6 +306,8 @@ def _write(
     for rows in read(queries, [caption.id for caption in captions]):
         append("words", settings.query(rows))
     notes, where = list[str](), f"{collection} {split.name}"
+    if "left_out" in about:
+        notes.append(f"{where}: {about['left_out']} videos have no features and are left out, with their captions.")
     if settings.unit:  # of token numbers, 0 is one like any other
         if zero_rows:
             notes.append(

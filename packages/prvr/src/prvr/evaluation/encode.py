@@ -1,10 +1,11 @@
 """The embeddings of a split, for evaluation, moments and the training of a stage."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from prvr.data.on_device import batches_on, matrix_products
 from prvr.data.packed import PackedSplit
@@ -43,8 +44,14 @@ def encode_split(
 
     def encoded(model: Encoder, inputs: SplitInputs) -> EncodedSplit:
         with evaluation_mode(model, where, seed):
-            videos = [model.encode_video(*batch[:-1]) for batch in batches_on(where, inputs.video_batches(video_batch))]
-            texts = [model.encode_text(*batch[:2]) for batch in batches_on(where, inputs.query_batches(query_batch))]
+            double = torch.float64 in {parameter.dtype for parameter in model.parameters()}
+
+            def of_model(batch: Sequence[Tensor]) -> list[Tensor]:
+                return [x.double() if double and x.is_floating_point() else x for x in batch]
+
+            video_batches, query_batches = inputs.video_batches(video_batch), inputs.query_batches(query_batch)
+            videos = [model.encode_video(*of_model(batch[:-1])) for batch in batches_on(where, video_batches)]
+            texts = [model.encode_text(*of_model(batch[:2])) for batch in batches_on(where, query_batches)]
             return EncodedSplit(cat_texts(texts), tuple(videos), (), split.query_ids, split.video_ids)
 
     stages = tuple(

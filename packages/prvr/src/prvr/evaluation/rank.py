@@ -304,4 +304,5 @@ def _report(
         video_to_sets=None if to_sets is None else to_sets.metrics(ties),
         stages=stages,
         labels=split.labels,
+        left_out=split.files.about.get("left_out", 0),
     )

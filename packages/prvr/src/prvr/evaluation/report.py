@@ -104,6 +104,7 @@ class EvaluationReport:
         blocks: what each block of attention of the first stage does; empty if it has none.
         lists: mAP and nDCG; None if every query has one right video, or lists were not evaluated.
         moments: moment retrieval; empty if no moment is known, or lists were not evaluated.
+        left_out: videos of the split that have no features and are not in the gallery, see `data.missing`.
     """
 
     split: str
@@ -128,6 +129,7 @@ class EvaluationReport:
     blocks: tuple[BlockUse, ...] = field(default=(), compare=False)
     lists: ListMetrics | None = None
     moments: tuple[MomentMetrics, ...] = ()
+    left_out: int = 0
 
     @property
     def above_chance(self) -> bool:

@@ -229,6 +229,7 @@ def _title(report: EvaluationReport) -> str:
     """The split and its size, and the changed keys of the model."""
     size = f"{report.split}: {len(report.query_ids):,} queries, {len(report.video_ids):,} videos"
     size += f", {report.labels} labels" * (report.labels != "original")
+    size += f", {report.left_out:,} videos without features left out" * bool(report.left_out)
     changed = ", ".join(f"{key}={value}" for key, value in report.changed.items())
     return size + f"\nchanged after training: {changed}" * bool(changed)
 

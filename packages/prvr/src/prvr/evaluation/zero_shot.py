@@ -1,6 +1,5 @@
 """Zero-shot retrieval, by the joint encoder of frames and texts alone, and a model compared with baselines."""
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +8,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from prvr.config import preset_names
 from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.data import Corpus, DataError, PackedSplit
 from prvr.encoders import TextFeaturizer
@@ -59,6 +57,15 @@ class Comparison:
         )
 
     @property
+    def kernel_wins(self) -> bool:
+        """Whether kernel regression is shown to be better than the model, and than chance."""
+        return any(
+            sumr.p_value < _LEVEL and sumr.value < 0 and name in self.above_chance
+            for name, sumr in self.sumr.items()
+            if name != "zero-shot"
+        )
+
+    @property
     def verdict(self) -> str:
         """The result of the comparison in a few sentences.
 
@@ -69,8 +76,7 @@ class Comparison:
             >>> for name in ("zero-shot", "kernel"):
             ...     print(Comparison("tvr test", (1.0,) * 5, {name: metrics}, metrics, {name: worse}).verdict)
             Zero-shot is better than this model: SumR -20.0 (95% -31.0 .. -9.0, p = 0.004). Search with zero-shot.
-            Kernel regression is better than this model: SumR -20.0 (95% -31.0 .. -9.0, p = 0.004). Train with --preset
-            kernel-tvr or --model.start kernel.
+            Kernel regression is better than this model: SumR -20.0 (95% -31.0 .. -9.0, p = 0.004).
         """
         tied = {_label(name): self.baselines[name].tied for name in self.sumr} | {"this model": self.model.tied}
         degenerate = [
@@ -96,9 +102,6 @@ class Comparison:
             verdict = f"{_capital(better)} is not significantly better than chance, so {difference} is not meaningful."
         else:
             verdict = f"{_capital(better)} is better than {worse}: {difference}."
-            if not wins and baseline != "zero-shot":
-                start = "" if baseline == "kernel path" else " or --model.start kernel"
-                advice = f" Train with --preset {kernel_preset(self.split)}{start}."
         return verdict + advice
 
 
@@ -108,17 +111,6 @@ def _label(baseline: str) -> str:
 
 def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
-
-
-def kernel_preset(collection: str) -> str:
-    """The value of `--preset` that fits kernel regression to a collection, and the options that it needs.
-
-    Examples:
-        >>> kernel_preset("toy-tiny"), kernel_preset("films")
-        ('kernel-toy', 'kernel-tvr --data.feature null')
-    """
-    name = f"kernel-{re.split('[- ]', collection, maxsplit=1)[0]}"
-    return name if name in preset_names() else "kernel-tvr --data.feature null"
 
 
 def zero_shot_scores(

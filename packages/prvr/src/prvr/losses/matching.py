@@ -155,7 +155,7 @@ def contrastive_loss(
     target is shared evenly among them; a video without a query is left out of its mean.
 
     Args:
-        scores: S, for example of `prvr.scoring.token_alignment`.
+        scores: S, for example of `prvr.scoring.word_scores`.
         positives: which videos answer a query, at least one in each row.
         temperature: tau, above 0.
 

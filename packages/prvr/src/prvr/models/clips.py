@@ -168,8 +168,8 @@ class FramePooling(Protocol):
     """What queries are compared with of the encoded frames.
 
     Attributes:
-        by_clip: whether there is a row for each row of the clip branch, which counts for queries whose best clip it is;
-            if not, the best row counts.
+        by_clip: whether there is a row for each row of the clip branch, which counts for queries whose best clip it is
+            (`scores` says how); if not, the best row counts.
     """
 
     by_clip: bool

@@ -277,7 +277,7 @@ def attention_pooled(
 
 
 class TokenWeights(nn.Module):
-    """Weights of `prvr.scoring.token_alignment`: g = Softmax(MLP(x)) over valid tokens (DiffusionRet, eq. 10).
+    """Weights of `prvr.scoring.word_scores`: g = Softmax(MLP(x)) over valid tokens (DiffusionRet, eq. 10).
 
     Args:
         width: d of the tokens.

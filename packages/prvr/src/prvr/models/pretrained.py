@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_file
 from torch import Tensor, nn
 
-from prvr.config import config_to_dict, expect_imported
-from prvr.errors import DataError, PrvrError
+from prvr.config import RETRIEVERS, config_to_dict, expect_imported
+from prvr.errors import DataError, InputError, PrvrError
 from prvr.reading import read_object, short
 
 _Model = TypeVar("_Model", bound="PretrainedModel")
@@ -81,7 +81,14 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC, library_name="prvr",
             raise DataError(f"{weights}: no such file. Expected a folder written by save_pretrained.")
         try:
             model = cls.from_config_file(values)
-        except PrvrError as error:
+        except (PrvrError, TypeError) as error:
+            kind = values.get("kind")
+            if kind in RETRIEVERS.names and RETRIEVERS[kind].part is not cls:
+                raise InputError(
+                    f"{config}: a model of kind {kind!r}, no {cls.__name__}: open it with prvr.models.load_pretrained"
+                ) from error
+            if isinstance(error, TypeError):
+                raise
             raise type(error)(f"{config}: {error}") from error
         except (OverflowError, RuntimeError) as error:
             raise DataError(f"{config}: no model has these sizes ({short(str(error), 300)}).") from error

@@ -16,7 +16,7 @@ from prvr.models.layers import expect_fits, initialise
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import Sequences
 from prvr.models.streams import SecondStream
-from prvr.scoring import key_clip_scores, max_scores, normalised
+from prvr.scoring import max_scores, normalised
 from prvr.types import Batch, Merged, RetrieverOutput, Scores, TextEmbedding, Texts, VideoEmbedding, query_vectors
 from regdiff.registers import RegisterGenerator, Registers, make_register_generator
 
@@ -242,7 +242,8 @@ class Retriever(PretrainedModel):
         clips = clips_dot = frames = frames_dot = key_clip = None
         vectors, unit = query_vectors(text), video.unit
         if self.frame_pool.by_clip and video.clips is not None and video.frames is not None:
-            parts = key_clip_scores(vectors, video.clips, video.frames, dots, unit=unit)
+            pool: Any = self.frame_pool
+            parts = pool.scores(vectors, video.clips, video.frames, dots, unit=unit)
             clips, clips_dot, frames, frames_dot, key_clip = parts
         else:
             if video.clips is not None:

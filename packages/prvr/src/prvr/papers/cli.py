@@ -285,5 +285,5 @@ class _Selected:
             words += ["--corpus", text]
         if args.device != "auto":
             words += ["--device", args.device]
-        words += import_options(run.config.imports)
+        words += import_options()
         return words + [word for key, value in self.keys.items() for word in (f"--{key}", value)]

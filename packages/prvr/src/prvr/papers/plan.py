@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from prvr.config import AnyModelConfig, Config, LossConfig
+from prvr.corpora.corpus_encoders import DRAWN_COLLECTIONS
 from prvr.errors import PrvrError
 from prvr.evaluation.tables import new_table
 from prvr.models import build_retriever
@@ -54,13 +55,13 @@ def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -
         run: one of kind "train".
         data: its data set, which knows the published sizes.
         device: times a few steps of random numbers there; None = times nothing.
+
+    Raises:
+        TrainingError, prvr.data.DataError: a width is that of the data, which are not there.
     """
     videos, queries = _sizes(run, data)
     captions = max(1, round(queries / videos)) if videos and queries else 5
-    config = run.config
-    if config.data.root is not None:
-        with suppress(PrvrError):
-            config = with_widths(config)
+    config = with_widths(run.config)
     train, read = config.train, config.data.captions_per_video
     counts = _counts(config.model, config.loss, train.batch_size, min(captions, read or captions))
     steps = None if videos is None else train.epochs * math.ceil(videos / train.batch_size)
@@ -124,8 +125,8 @@ def _label(cells: Sequence[Cell]) -> str:
 
 
 def _sizes(run: Run, data: DataSet) -> tuple[int | None, int | None]:
-    """Videos and queries of the training split: of the corpus, where it is at hand, else as published."""
-    if run.config.data.root is not None:
+    """Videos and queries of the training split: of the corpus, where it is at hand or drawn, else as published."""
+    if run.config.data.root is not None or run.config.data.collection in DRAWN_COLLECTIONS:
         with suppress(PrvrError):
             split = run_corpus(run.config).split("train")
             return len(split.video_ids), len(split.captions)

@@ -16,7 +16,7 @@ from prvr.config.strict import MANY, STRICT
 from prvr.corpora.corpus_encoders import CorpusEncoders, corpus_encoders, read_sentences
 from prvr.data.corpus import Corpus
 from prvr.data.layout import Caption
-from prvr.data.packed import PackedSplit, QueryBatch, VideoBatch
+from prvr.data.packed import PackedSplit
 from prvr.data.sampling import growing_means, pad
 from prvr.encoders import TextFeaturizer, check_joint, open_featurizer
 from prvr.errors import DataError, InputError
@@ -255,17 +255,17 @@ class JointSplit:
                 frames = np.asarray(features.read(video)[:, : self.encoders.joint_dim], np.float32)
                 yield torch.from_numpy(joint_rows(frames, self.inputs))
 
-    def video_batches(self, size: int) -> Iterator[VideoBatch]:
+    def video_batches(self, size: int) -> Iterator[tuple[Tensor, ...]]:
         """All videos in order, `size` at a time."""
         frames = self.frames()
         for index in torch.arange(len(self.video_ids)).split(size):
             rows, mask = pad(list(islice(frames, len(index))))
-            yield VideoBatch(rows.new_zeros(len(rows), 1, rows.shape[-1]), rows, mask, index)
+            yield rows.new_zeros(len(rows), 1, rows.shape[-1]), rows, mask, index
 
-    def query_batches(self, size: int) -> Iterator[QueryBatch]:
+    def query_batches(self, size: int) -> Iterator[tuple[Tensor, ...]]:
         """All texts in order, `size` at a time."""
         for index in torch.arange(len(self.text_vectors)).split(size):
-            yield QueryBatch(self.text_vectors[index, None], torch.ones(len(index), 1, dtype=torch.bool), index)
+            yield self.text_vectors[index, None], torch.ones(len(index), 1, dtype=torch.bool), index
 
 
 def joint_encoders(corpus: Corpus) -> CorpusEncoders:

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from prvr.config.registry import Registry
-from prvr.data.packed import PackedSplit, QueryBatch
+from prvr.data.packed import PackedSplit
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix
 from prvr.types import Direction, Encoder, FirstStage
 
@@ -28,7 +28,7 @@ class SplitInputs(Protocol):
         """All videos in order, `size` at a time: what `encode_video` takes, and their numbers."""
         ...
 
-    def query_batches(self, size: int, /) -> Iterator[QueryBatch]:
+    def query_batches(self, size: int, /) -> Iterator[tuple[Tensor, ...]]:
         """All queries in order, `size` at a time."""
         ...
 

@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
@@ -54,11 +55,11 @@ def make(
     video_dim, query_dim = corpus.dims()
     print(f"{corpus.folder}: splits {', '.join(corpus.splits)}; frame features {video_dim} wide, words {query_dim}")
     if look != "day" or "train" not in corpus.splits:
-        print(f"Test on it: prvr evaluate RUN --transfer {corpus.folder}")
+        print(f"Test on it: prvr evaluate RUN --transfer {quote(str(corpus.folder))}")
     else:  # the presets read toy-demo, and a folder of that name is what `prvr data show` reads
         shown, collection = ("", "") if size == "demo" else (f" --size {size}", f" --data.collection toy-{size}")
-        print(f"View a video: prvr data show test0000 --data-root {output}{shown}")
-        print(f"Train on it:  prvr train --preset hybrid-toy --data-root {output}{collection}")
+        print(f"View a video: prvr data show test0000 --data-root {quote(str(output))}{shown}")
+        print(f"Train on it:  prvr train --preset hybrid-toy --data-root {quote(str(output))}{collection}")
     if mp4:
         with progress_bar("writing MP4 files") as progress:
             folder = write_videos(corpus, progress=progress)

@@ -147,6 +147,7 @@ def open_split(config: Config, split: str) -> PackedSplit:
         settings=PackSettings.of(model, data.keep_last_frame),
         feature_dim=model.video_dim or None,
         query_dim=model.query_dim or None,
+        skip_missing=data.missing == "skip",
     )
 
 

@@ -18,7 +18,9 @@ from prvr.cli.convert import (
     group,
     place,
     show,
+    training,
     video_features,
+    width_keys,
 )
 from prvr.cli.folders import device_of
 from prvr.cli.options import Count, Device
@@ -79,7 +81,11 @@ def benchmark(
             )
     show(report, f": {rules.description}")
     clip = clip_of(encoder)
-    preset, keys = (PIXELS, clip_keys(clip, rules.part.preset)) if clip else (rules.part.preset, [])
+    if rules.part.untrimmed and not clip:
+        show_next(*training(report.path, reader.dim, encoder.word_dim, val="val" in report.counts["videos"]))
+        return
+    preset = PIXELS if clip else rules.part.preset
+    keys = clip_keys(clip, rules.part.preset) if clip else width_keys(preset, reader.dim, encoder.word_dim)
     show_next("prvr", "train", "--preset", preset, *place(report.path), *keys)
 
 

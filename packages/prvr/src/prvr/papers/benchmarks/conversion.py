@@ -39,8 +39,9 @@ def convert_benchmark(
 ) -> Conversion:
     """Writes a corpus of a benchmark, whole or not at all, with one query for each caption.
 
-    Video ids are those of the annotation files. `corpus.json` holds the name of the benchmark and counts all that was
-    left out or cut, `missing.txt` names every missing video.
+    Video ids are those of the annotation files. `corpus.json` holds the name of the data set, under `benchmark` if
+    captions are of whole videos, so that tables are those of text-to-video retrieval, and counts all that was left out
+    or cut, `missing.txt` names every missing video.
 
     Args:
         name: one of `prvr.papers.benchmarks.BENCHMARKS`.
@@ -76,9 +77,16 @@ def convert_benchmark(
         ]
         for split, videos in content.splits.items()
     }
+    moments = {
+        f"{video.id}#enc#{number}": moment
+        for videos in content.splits.values()
+        for video in videos
+        if video.id in entry_of
+        for number, moment in enumerate(video.moments)
+    }
     about: dict[str, Any] = {
         "generator": "prvr convert benchmark",
-        "benchmark": name,
+        "data_set" if rules.untrimmed else "benchmark": name,
         "max_words": most,
         "videos": {split: len({caption.video_id for caption in lines}) for split, lines in captions.items()},
         "captions": lengths(captions),
@@ -100,7 +108,7 @@ def convert_benchmark(
     lines = [f"{split} {video}\n" for split, ids in missing.items() for video in ids]
     files = {MISSING: "".join(lines)} if missing else {}
     videos = ((video, features.read(entry)) for video, entry in entry_of.items())
-    write_encoded(folder, TextData(captions), videos, queries(), about, files, progress)
+    write_encoded(folder, TextData(captions, moments or None), videos, queries(), about, files, progress)
     kinds = ("videos", "captions", "missing", "uncaptioned")
     notes = {
         f"{about['wordless']:,} captions without a letter or digit omitted": about["wordless"],

@@ -1,11 +1,12 @@
 """What a public benchmark is: the registry of all, what their readers return, and how these find files and captions."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from prvr.config import Registry
 from prvr.corpora.annotations import read_lines
+from prvr.data.layout import Moment
 from prvr.errors import DataError
 from prvr.reading import short
 
@@ -17,10 +18,12 @@ class CaptionedVideo:
     Args:
         id: as the annotation files have it.
         captions: its queries in file order, with single spaces; in a paragraph set one, all its sentences joined.
+        moments: of each caption, in a benchmark of untrimmed videos.
     """
 
     id: str
     captions: tuple[str, ...]
+    moments: tuple[Moment, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,13 @@ class Benchmark:
         read: reads its annotation files, from their folder.
         max_words: rows of text features kept, as CLIP4Clip and its successors set it.
         preset: the configuration that is trained on it.
+        untrimmed: videos are long and each sentence is a query, with its moment: partially relevant video retrieval.
     """
 
     read: Callable[[Path], Annotations]
     max_words: int
     preset: str
+    untrimmed: bool = False
 
 
 BENCHMARKS: Registry[Benchmark] = Registry("benchmark")
@@ -61,6 +66,7 @@ def captioned(
     splits: Mapping[str, tuple[Iterable[str], Mapping[str, Iterable[str]]]],
     *,
     paragraphs: bool = False,
+    moments: Mapping[str, Sequence[Moment]] | None = None,
 ) -> Annotations:
     """Joins lists of videos with their captions.
 
@@ -68,6 +74,7 @@ def captioned(
         source: the folder of the annotation files, for messages.
         splits: by name, the videos of the split's list and the captions by video; captions of others are ignored.
         paragraphs: join the captions of a video into one.
+        moments: by video, that of each of its captions.
 
     Raises:
         DataError: a split without a captioned video, or a video in two splits.
@@ -88,10 +95,12 @@ def captioned(
             if owner.setdefault(video_id, split) != split:
                 raise DataError(f"{source}: video {short(video_id)} is in {owner[video_id]} and in {split}.")
             lines = [" ".join(text.split()) for text in by_video.get(video_id, ())]
-            texts = [line for line in lines if any(letter.isalnum() for letter in line)]
+            kept = [number for number, line in enumerate(lines) if any(letter.isalnum() for letter in line)]
+            texts = [lines[number] for number in kept]
             wordless += len(lines) - len(texts)
+            times = () if moments is None else tuple(moments[video_id][number] for number in kept)
             if texts:
-                videos.append(CaptionedVideo(video_id, (" ".join(texts),) if paragraphs else tuple(texts)))
+                videos.append(CaptionedVideo(video_id, (" ".join(texts),) if paragraphs else tuple(texts), times))
             else:
                 empty.append(video_id)
         if not videos:

@@ -1,4 +1,5 @@
-"""Readers of the annotation files of MSR-VTT, MSVD, LSMDC, DiDeMo and ActivityNet Captions, as CLIP4Clip uses them.
+"""Readers of the annotation files of MSR-VTT, MSVD, LSMDC, DiDeMo and ActivityNet Captions, as CLIP4Clip uses them, and
+of YouCook2 and UCA, whose sentences have moments in long videos.
 
 A new benchmark is a reader here and its line at the end.
 """
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from prvr.corpora.annotations import read_json, read_lines, read_text
+from prvr.data.layout import Moment
 from prvr.errors import DataError
 from prvr.papers.benchmarks.definition import BENCHMARKS, Annotations, Benchmark, captioned, find_file, read_list
 from prvr.reading import SMALL, read_bytes, short
@@ -134,6 +136,69 @@ def read_activitynet(folder: Path) -> Annotations:
     return captioned(folder, splits, paragraphs=True)
 
 
+def read_youcook2(folder: Path) -> Annotations:
+    """Reads YouCook2: `youcookii_annotations_trainval.json`; its validation videos as the split "test" (CaptAin).
+
+    `database` maps a video to its `subset`, `duration` and `annotations`, each with `segment`, in seconds, and
+    `sentence`. There are no sentences of the videos of its own test set.
+
+    Raises:
+        DataError: the file is missing or of another form.
+    """
+    path = find_file(folder, "youcookii_annotations_trainval.json")
+    sentences: dict[str, list[tuple[str, Moment]]] = {}
+    splits: dict[str, list[str]] = {"train": [], "test": []}
+    try:
+        for video, entry in read_json(path, dict)["database"].items():
+            splits[{"training": "train", "validation": "test"}[entry["subset"]]].append(video)
+            sentences[video] = [
+                (part["sentence"], _moment(part["segment"], entry["duration"])) for part in entry["annotations"]
+            ]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{path}: expected 'database', of each video with subset (training or validation), duration and "
+            f"annotations, each with segment and sentence ({error!r})."
+        ) from error
+    return _timed(folder, splits, sentences)
+
+
+def read_uca(folder: Path) -> Annotations:
+    """Reads UCA, sentences of UCF-Crime's surveillance videos: `UCFCrime_Train.json`, `_Val.json` and `_Test.json`.
+
+    A file maps a video to `duration`, `timestamps` and `sentences`, in seconds.
+
+    Raises:
+        DataError: a file is missing or of another form.
+    """
+    sentences: dict[str, list[tuple[str, Moment]]] = {}
+    splits: dict[str, list[str]] = {}
+    for split in ("train", "val", "test"):
+        path = find_file(folder, f"UCFCrime_{split}.json")
+        try:
+            for video, entry in read_json(path, dict).items():
+                splits.setdefault(split, []).append(video)
+                pairs = zip(entry["sentences"], entry["timestamps"], strict=True)
+                sentences[video] = [(text, _moment(times, entry["duration"])) for text, times in pairs]
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{path}: expected {{VIDEO: {{duration, timestamps: [[START, END], ...], sentences}}}} ({error!r})."
+            ) from error
+    return _timed(folder, splits, sentences)
+
+
+def _moment(times: Sequence[Any], duration: Any) -> Moment:
+    start, end = sorted(map(float, times))
+    return Moment(start, end, float(duration))
+
+
+def _timed(
+    folder: Path, splits: Mapping[str, Sequence[str]], sentences: Mapping[str, Sequence[tuple[str, Moment]]]
+) -> Annotations:
+    texts = {video: [str(text) for text, _ in rows] for video, rows in sentences.items()}
+    moments = {video: [moment for _, moment in rows] for video, rows in sentences.items()}
+    return captioned(folder, {split: (videos, texts) for split, videos in splits.items()}, moments=moments)
+
+
 def read_msvd(folder: Path) -> Annotations:
     """Reads MSVD: `raw-captions.pkl` and the lists `train_list.txt`, `val_list.txt` and `test_list.txt`.
 
@@ -207,3 +272,8 @@ for name, read, max_words, preset, title in (
     ("msvd", read_msvd, 32, "msvd", "MSVD"),
 ):
     BENCHMARKS.register(name, Benchmark(read, max_words, f"diffusionret-{preset}"), title)
+for name, read, title in (
+    ("youcook2", read_youcook2, "YouCook2, a query per sentence"),
+    ("uca", read_uca, "UCA, surveillance videos, a query per sentence"),
+):
+    BENCHMARKS.register(name, Benchmark(read, 30, "hybrid-clip", untrimmed=True), title)

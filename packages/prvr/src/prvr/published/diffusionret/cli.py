@@ -32,6 +32,10 @@ def train(args: TrainOptions, keys: Mapping[str, Any]) -> bool:
         result = _train(args, source, keys, stack)
     if result is not None and os.environ.get("RANK", "0") == "0":
         _show(result)
+        names = {"data.root": "--data-root", "data.collection": "--collection"}
+        data = [word for key, name in names.items() if key in keys for word in (name, keys[key])]
+        preset = args.preset if args.retriever and args.preset in prvr.preset_names() else None
+        show_next("prvr", "evaluate", result.output, *data, *([] if preset is None else ["--preset", preset]))
     return True
 
 
@@ -122,4 +126,3 @@ def _show(result: "RerankerResult") -> None:
         f"\n{result.output / 'best'}: the re-rankers\n"
         f"{result.output / 'evaluation.json'}: re-ranked; evaluation_retriever.json: the retriever alone"
     )
-    show_next("prvr", "evaluate", result.output)

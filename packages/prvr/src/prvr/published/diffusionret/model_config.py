@@ -12,9 +12,11 @@ from prvr.errors import InputError
 TOKEN_COMPAT: dict[str, Registry[Any]] = {name: Registry(f"compat.{name}") for name in ("alignment", "norms")}
 """Parts of which the released retriever has other ones, by the field of `TokenCompat` that names them.
 
-alignment: a function as `prvr.scoring.token_alignment`. norms: what the norms of the temporal transformer add to the
+alignment: a function as `token_alignment`. norms: what the norms of the temporal transformer add to the
 variance, a number."""
-TOKEN_COMPAT["alignment"].register("masked", "prvr.scoring:token_alignment", "Eq. 10 over valid words and frames.")
+TOKEN_COMPAT["alignment"].register(
+    "masked", "prvr.published.diffusionret.alignment:token_alignment", "Eq. 10 over valid words and frames."
+)
 TOKEN_COMPAT["alignment"].register(
     "released",
     "prvr.published.diffusionret.released:released_token_alignment",

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from prvr.published.diffusionret.alignment import token_alignment
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
 from prvr.published.diffusionret.network import CandidateDenoiser
 from prvr.published.diffusionret.reranker_config import RerankerCompat, RerankerConfig
 from prvr.published.loading import CheckpointError, fill
-from prvr.scoring import token_alignment
 from prvr.types import Direction
 
 _NAMES = {
@@ -36,7 +36,7 @@ def released_token_alignment(
     word_weights: Float[Tensor, "q w"],
     frame_weights: Float[Tensor, "v f"],
 ) -> Float[Tensor, "q v"]:
-    """`prvr.scoring.token_alignment` with padding as zero vectors, which take part in the maxima with a cosine of 0."""
+    """`token_alignment` with padding as zero vectors, which take part in the maxima with a cosine of 0."""
     return token_alignment(
         words.masked_fill(~word_mask[..., None], 0),
         torch.ones_like(word_mask),

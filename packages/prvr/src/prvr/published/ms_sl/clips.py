@@ -1,12 +1,14 @@
 """The parts of MS-SL's retriever: clip proposals, and what each of them reads of the frames."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
+from prvr.errors import InputError
 from prvr.models.clips import Encode
 from prvr.models.layers import initialise
+from prvr.scoring import at_least_float32, full_precision, unit_rows
 
 
 class Proposals(nn.Module):
@@ -43,6 +45,57 @@ class Proposals(nn.Module):
         return shares @ encoded, (self.edges / self.clips).to(encoded.dtype).expand(len(clips), -1, -1)
 
 
+def key_clip_scores(
+    text: Float[Tensor, "q d"],
+    clips: Float[Tensor, "v p d"],
+    frames: Float[Tensor, "v p d"],
+    dots: bool = True,
+    *,
+    unit: bool = False,
+) -> tuple[
+    Float[Tensor, "q v"],
+    Float[Tensor, "q v"] | None,
+    Float[Tensor, "q v"],
+    Float[Tensor, "q v"] | None,
+    Int[Tensor, "q v"],
+]:
+    r"""Scores by clips, and by what the best clip of each query reads of the frames (MS-SL).
+
+    $\max_j \cos(q, c_j)$ and $\cos(q, g_k)$, where $k = \arg\max_j \cos(q, c_j)$ is the key clip.
+
+    Args:
+        text: `(q, d)` query embeddings.
+        clips: `(v, p, d)` c, rows of the clip branch.
+        frames: `(v, p, d)` g, a row for each of them.
+        dots: also give $\max_j q \cdot c_j$ and $q \cdot g_k$.
+        unit: the rows already have unit length; excludes `dots`.
+
+    Returns:
+        Cosines and dot products by clips, those by frames, and the number of the key clip.
+
+    Examples:
+        >>> text, clips = torch.tensor([[1.0, 0.0]]), torch.tensor([[[2.0, 0.0], [0.0, 1.0]]])
+        >>> [s.tolist() for s in key_clip_scores(text, clips, clips.flip(1))]
+        [[[1.0]], [[2.0]], [[0.0]], [[0.0]], [[0]]]
+    """
+    if unit and dots:
+        raise InputError("key_clip_scores: unit=True with dots=True: dot products need the rows as they were encoded")
+    with full_precision(text.device):
+        text, clips, frames = (at_least_float32(x) for x in (text, clips, frames))
+        if not dots:
+            text = unit_rows(text)
+            clips, frames = (clips, frames) if unit else (unit_rows(clips), unit_rows(frames))
+        clip_dot, frame_dot = ((text @ rows.flatten(0, 1).mT).unflatten(1, rows.shape[:2]) for rows in (clips, frames))
+        if not dots:
+            best, key = clip_dot.max(-1)
+            return best, None, frame_dot.gather(-1, key[..., None]).squeeze(-1), None, key
+        lengths = [rows.norm(dim=-1).clamp_min(1e-12) for rows in (text, clips, frames)]
+        best, key = (clip_dot / lengths[1]).max(-1)
+        by_key = frame_dot.gather(-1, key[..., None]).squeeze(-1)
+        scale = lengths[2][torch.arange(len(frames), device=key.device), key]
+        return best / lengths[0][:, None], clip_dot.amax(-1), by_key / scale / lengths[0][:, None], by_key, key
+
+
 class KeyClipFrames(nn.Module):
     r"""What each clip reads of the frames, by key clip guided attention (MS-SL).
 
@@ -68,3 +121,5 @@ class KeyClipFrames(nn.Module):
         assert clips is not None  # the configuration sees to it
         logits = (clips @ self.key(frames).mT).masked_fill(~valid[:, None], -torch.inf)
         return logits.softmax(-1) @ self.value(frames), None
+
+    scores = staticmethod(key_clip_scores)

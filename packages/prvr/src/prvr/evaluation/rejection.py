@@ -1,0 +1,47 @@
+"""Queries that no video answers (generalised moment retrieval, arXiv 2605.02623): told apart by their best score."""
+
+from statistics import NormalDist
+
+import numpy as np
+from jaxtyping import Float
+
+from prvr.errors import InputError
+from prvr.evaluation.significance import Interval
+
+
+def rejection_auroc(
+    answered: Float[np.ndarray, " q"], unanswered: Float[np.ndarray, " u"], level: float = 0.95
+) -> tuple[float, Interval]:
+    """The area under the ROC curve of the best scores of queries, with its interval (DeLong et al. 1988).
+
+    It is the share of pairs of a query that some video answers and one that none does in which the first has the higher
+    score, pairs of equal scores by half: 0.5 by chance, 1 where one threshold rejects all of the second and none of the
+    first. Queries count as drawn independently of each other.
+
+    Args:
+        answered: the best score of each query that a video answers.
+        unanswered: that of each other query.
+        level: of the interval.
+
+    Raises:
+        InputError: fewer than two scores of a kind, or one that is not finite.
+
+    Examples:
+        >>> area, interval = rejection_auroc(np.array([0.9, 0.8, 0.4]), np.array([0.5, 0.3]))
+        >>> round(area, 3), round(interval.low, 3), interval.high
+        (0.833, 0.371, 1.0)
+    """
+    if min(len(answered), len(unanswered)) < 2 or not np.isfinite([*answered, *unanswered]).all():
+        raise InputError(
+            f"rejection: {len(answered)} and {len(unanswered)} scores, expected at least two finite ones of each kind"
+        )
+
+    def places(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """The share of others that each score is above."""
+        ordered = np.sort(others)
+        return (np.searchsorted(ordered, scores) + np.searchsorted(ordered, scores, "right")) / (2 * len(others))
+
+    above, below = places(answered, unanswered), places(unanswered, answered)
+    area = float(above.mean())
+    error = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(sum(x.var(ddof=1) / len(x) for x in (above, below)))
+    return area, Interval(max(0.0, float(area - error)), min(1.0, float(area + error)), level)
