@@ -7,6 +7,7 @@ import pytest
 import torch
 from far_rows import KINDS, drawn, errors_of
 
+pytestmark = pytest.mark.usefixtures("any_time")
 PAGE = Path(__file__).parents[2] / "docs" / "lorentz.md"
 COLUMNS = (
     (torch.float32, "auto", 20),
@@ -39,9 +40,9 @@ def test_the_table_is_complete() -> None:
     assert list(table()) == ROWS
 
 
-@pytest.mark.parametrize(("name", "kind"), ROWS)
-def test_errors_are_as_the_page_says(name: str, kind: str) -> None:
-    told, found = table()[name, kind], measured(name, kind)
+@pytest.mark.parametrize(("one", "kind"), ROWS)
+def test_errors_are_as_the_page_says(one: str, kind: str) -> None:
+    told, found = table()[one, kind], measured(one, kind)
     for value, figure in zip(found, told, strict=True):
-        assert value <= ABOVE * figure, f"{name}, {kind}: measured {found}, the page says {told}"
-        assert value >= figure / BELOW or figure <= 1e-15, f"{name}, {kind}: measured {found}, the page says {told}"
+        assert value <= ABOVE * figure, f"{one}, {kind}: measured {found}, the page says {told}"
+        assert value >= figure / BELOW or figure <= 1e-15, f"{one}, {kind}: measured {found}, the page says {told}"
