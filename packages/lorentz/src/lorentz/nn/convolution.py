@@ -80,7 +80,7 @@ class _Convolution(OnHyperboloid):
 
         self.linear: Any = linear() if groups == 1 else nn.ModuleList(linear() for _ in range(groups))
 
-    def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
+    def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*a m"]:
         """Map an image of points (*b, ..., in_features + 1) to one of points (*b, ..., out_features + 1)."""
         linears: list[LorentzLinear] = [self.linear] if self.groups == 1 else list(self.linear)
         x = self._checked_points("x", x, self.in_features, linears[0].weight)
