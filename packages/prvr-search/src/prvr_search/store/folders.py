@@ -111,11 +111,9 @@ class Folders:
         return videos
 
     def known(self, folder: Path, videos: Iterable[VideoPath]) -> tuple[VideoPath, ...]:
-        """Videos below a folder, with the sha256 of those that were seen in the same state."""
+        """Videos below a folder; those that were seen in the same state as they were seen, with their sha256."""
         places = self.places(folder)
-        return tuple(
-            video._replace(sha256=places[video.state].sha256) if video.state in places else video for video in videos
-        )
+        return tuple(places.get(video.state, video) for video in videos)
 
     def last_seen(self, folder: Path) -> tuple[VideoPath, ...]:
         """The videos that were seen below a folder, each path as it was seen last."""
