@@ -266,7 +266,7 @@ def test_a_search_by_ones_own_retriever_finds_what_evaluation_ranks_and_its_mome
     RETRIEVERS.register("own", Own, "For this test.", OwnConfig)
     split, videos = corpus
     torch.manual_seed(0)
-    sizes: Any = {"kind": "own", "video_dim": 512, "query_dim": 48, "hidden": 16, "max_frames": 20, "max_words": 12}
+    sizes: Any = {"kind": "own", "video_dim": 512, "query_dim": 48, "hidden": 16, "max_frames": 24, "max_words": 30}
     own = Own(OwnConfig(what=what, **sizes)).eval()
     own.save_pretrained(tmp_path / "own")
     report = evaluate(own, split, PLAIN)
