@@ -98,7 +98,7 @@ def search(run: Path, folder: Path) -> None:
     from prvr_search.films.toy_videos import write_mp4
 
     (folder / "films").mkdir()
-    for film in draw_split("test", 4, seed=0).videos:
+    for film in draw_split("test", 20, seed=0).videos[:4]:
         write_mp4(folder / "films" / f"{film.id}.mp4", render(film), scale=2)
     with Library(folder / "films", encoder="toy", home=folder / "library", model=run) as library:
         for hit in library.search("a small blue circle rises", k=2).hits:
