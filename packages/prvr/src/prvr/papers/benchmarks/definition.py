@@ -83,7 +83,7 @@ def captioned(
         >>> splits = {"test": (["a", "b"], {"a": ["a  dog", "", "it runs"]})}
         >>> annotations = captioned("annotations", splits, paragraphs=True)
         >>> annotations.splits["test"], annotations.uncaptioned, annotations.wordless
-        ((CaptionedVideo(id='a', captions=('a dog it runs',)),), {'test': ('b',)}, 1)
+        ((CaptionedVideo(id='a', captions=('a dog it runs',), moments=()),), {'test': ('b',)}, 1)
     """
     captioned_splits: dict[str, tuple[CaptionedVideo, ...]] = {}
     without: dict[str, tuple[str, ...]] = {}
