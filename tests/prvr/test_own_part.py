@@ -197,7 +197,7 @@ def example(request: pytest.FixtureRequest, toy_cache: Path, tmp_path: Path, mon
     forget_it()
 
 
-@pytest.mark.parametrize("example", MODELS, indirect=True)
+@pytest.mark.parametrize("example", [name for name in MODELS if name != "own_moments"], indirect=True)
 def test_a_model_of_ones_own_is_trained_resumed_evaluated_saved_and_compared(
     example, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
