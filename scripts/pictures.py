@@ -223,6 +223,7 @@ PICTURES = {
     "imports": Picture(import_graph, "python scripts/pictures.py imports", ("pyproject.toml",)),
     "sheet": Picture(commands(SHEET, "sheet.png", "toy-sheet.png"), SHEET, TOY),
     "tree": example("lorentz_tree", "lorentz-tree.png"),
+    "mammals": example("wordnet_mammals", "lorentz-mammals.png"),
     "flow": example("flow_matching", "lorentz-flow.png"),
     "density": example("density", "regdiff-density.png"),
     "policy": example("policy", "regdiff-policy.png"),
