@@ -174,21 +174,3 @@ def test_late_interaction_by_blocks_is_the_plain_form_with_its_gradients(
             results.append([score, *first, *second])
         for expected, found in zip(*results, strict=True):
             torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
-
-
-def test_training_with_late_interaction_keeps_nothing_of_all_pairs() -> None:
-    """What waits for the backward pass grows with queries and videos, not with their product."""
-
-    def kept(count: int) -> int:
-        words, frames = (torch.randn(count, 4, 3, requires_grad=True) for _ in range(2))
-        mask, saved = torch.ones(count, 4, dtype=torch.bool), {}
-
-        def pack(tensor: torch.Tensor) -> torch.Tensor:
-            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            word_scores(words, mask, torch.rand(count, 4), frames, mask)
-        return sum(saved.values())
-
-    assert kept(64) < 3 * kept(32)

@@ -6,14 +6,12 @@ Evaluation and search call the same functions, so that the metric and the ranked
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from prvr.errors import InputError
 from prvr.types import Scorer, TextEmbedding, Texts, VideoEmbedding, expect_mask
@@ -440,7 +438,8 @@ def weighted_best(
 ) -> Tensor:
     """Weighted best products of words over frames, a block of pairs at a time; `also` adds a score of each block.
 
-    On a CPU, the gradient computes each block again: no products are kept until then.
+    For gradients the number of the best frame is kept. Computing each block again instead takes 1.3 to 1.4 times as
+    long, and as much memory up to 256 videos in a batch (`benchmarks/against.py --late`).
     """
     expect_mask("word_mask", word_mask)
     weights = weights.to(words.dtype).masked_fill(~word_mask, 0)
@@ -448,8 +447,7 @@ def weighted_best(
     if frame_mask is not None:
         frames, bias = frames.masked_fill(~frame_mask[..., None], 0), bias.masked_fill(~frame_mask, -torch.inf)
     pair = words.shape[1] * frames.shape[1]
-    again = words.is_cpu and torch.is_grad_enabled()  # gradients compute a block again and keep nothing of it
-    most = (_BLOCK // 8 if again else _BLOCK) if words.is_cpu else 4 * _BLOCK
+    most = _BLOCK if words.is_cpu else 4 * _BLOCK
     videos = max(1, min(len(frames), most // pair))
     queries = max(1, most // (videos * pair))
     columns = list(zip(frames.split(videos), bias.split(videos), _slices(len(frames), videos), strict=True))
@@ -461,10 +459,9 @@ def weighted_best(
         score = torch.einsum("qwv,qw->qv", best_products(product, 3), weights[of_texts])
         return score if also is None else score + also(product, of_texts, of_videos)
 
-    scored = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False) if again else block
     # Split once, since each slice would have a gradient of the size of all.
     texts = zip(words.split(queries), _slices(len(words), queries), strict=True)
-    return torch.cat([torch.cat([scored(*text, *video) for video in columns], 1) for text in texts])
+    return torch.cat([torch.cat([block(*text, *video) for video in columns], 1) for text in texts])
 
 
 def _slices(total: int, size: int) -> list[slice]:
