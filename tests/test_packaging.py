@@ -488,7 +488,7 @@ def test_every_part_is_documented() -> None:
     texts["papers-to-code"] = " ".join(re.findall("`(.*?)`", "\n".join(rows_of_papers_to_code())))
     for page, parts in {**pages, "papers-to-code": LOSSES}.items():
         words = set(re.findall(r"[\w-]+", texts[page].lower()))
-        assert [name for name in parts.names if name not in words] == [], f"docs/{page}.md"
+        assert [part.name for part in parts if part.name not in words and not part.is_own] == [], f"docs/{page}.md"
 
 
 def test_every_loss_is_a_public_name_of_its_package() -> None:
