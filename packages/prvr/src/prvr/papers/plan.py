@@ -160,6 +160,9 @@ def random_batch(
         word_mask=valid_words,
         query_to_video=owner,
         video_ids=tuple(map(str, range(videos))),
+        query_ids=tuple(map(str, range(queries))),
+        captions=("",) * queries,
+        moments=torch.tensor([0.0, 1.0, 2.0], device=device).expand(queries, 3),
         teacher=torch.randn(queries, videos, device=device),
         teacher_frames=torch.randn(queries, max(frames), device=device),
     ).to(device)  # the host counts what is valid first
