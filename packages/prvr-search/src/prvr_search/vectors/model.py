@@ -145,7 +145,7 @@ class Rescores(SearchModel, Protocol):
     candidates: int
 
     def rescore(
-        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "n d"]]]
+        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "_ _"]]]
     ) -> Float32[np.ndarray, " w"]:
         """The other score of a sentence with each of some windows.
 
@@ -156,8 +156,8 @@ class Rescores(SearchModel, Protocol):
         ...
 
     def moments(
-        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "n d"]]]
-    ) -> list[tuple[Float32[np.ndarray, " n"], Float32[np.ndarray, "n 2"] | None]] | None:
+        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "_ _"]]]
+    ) -> list[tuple[Float32[np.ndarray, " _"], Float32[np.ndarray, "_ 2"] | None]] | None:
         """When in each window the sentence fits, by the other score: of its parts, which share the time evenly or say
         which share of it they are; None: as the vectors say.
         """

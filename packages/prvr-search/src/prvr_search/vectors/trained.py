@@ -134,7 +134,7 @@ class RescoredModel(TrainedModel):
         self.stored = {**self.stored, **{f"{self._blocks}{name}": rows for name in names}}
 
     def rescore(
-        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "n d"]]]
+        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "_ _"]]]
     ) -> Float32[np.ndarray, " w"]:
         """The score of the whole retriever."""
         (text,), video = self._embed([sentence]), self._joined_rows(windows)
@@ -142,8 +142,8 @@ class RescoredModel(TrainedModel):
             return self._retriever.score(text, video).total[0].cpu().numpy()
 
     def moments(
-        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "n d"]]]
-    ) -> list[tuple[Float32[np.ndarray, " n"], Float32[np.ndarray, "n 2"] | None]] | None:
+        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "_ _"]]]
+    ) -> list[tuple[Float32[np.ndarray, " _"], Float32[np.ndarray, "_ 2"] | None]] | None:
         """Those that the retriever gives, else the scores of its rows; None beside a path, whose rows were searched."""
         if self._joined and not self._retriever.kept:
             return None
@@ -165,7 +165,7 @@ class RescoredModel(TrainedModel):
             found.append((lists.score[lists.valid].float().numpy(), spans[lists.valid].float().numpy()))
         return found
 
-    def _joined_rows(self, windows: Sequence[Mapping[str, Float32[np.ndarray, "n d"]]]) -> VideoEmbedding:
+    def _joined_rows(self, windows: Sequence[Mapping[str, Float32[np.ndarray, "_ _"]]]) -> VideoEmbedding:
         """Windows as the retriever has encoded them."""
         rows = {name: pad([torch.from_numpy(window[name]) for window in windows]) for name in self.stored}
         clips, _ = rows.get(f"{self._blocks}clips", (None, None))
@@ -208,7 +208,7 @@ def _indexed(retriever: AnyRetriever, name: str | Path) -> Indexed:
     return Indexed(count, config.branches in ("both", "frames"), *weights, whole, spans and not joined)
 
 
-def rows_of(video: VideoEmbedding) -> dict[str, Float32[np.ndarray, "n d"]]:
+def rows_of(video: VideoEmbedding) -> dict[str, Float32[np.ndarray, "_ d"]]:
     """The clips and the valid frames of one video, as far as it has them."""
     frames, rows = video.frames, {} if video.clips is None else {"clips": video.clips[0].numpy()}
     if frames is not None:
