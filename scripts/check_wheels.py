@@ -26,7 +26,7 @@ from release import DISTRIBUTIONS, ROOT
 DIST = ROOT / "dist"
 COMPILED = os.environ.get("LORENTZ_BUILD_EXTENSION") == "1"
 MUST_HOLD = {
-    "lorentz": ["lorentz/_extension.so"] if COMPILED else [],
+    "lorentz": ["lorentz/_compiled.so"] if COMPILED else [],
     "regdiff": [],
     "prvr": [
         "prvr/config/presets/",

@@ -36,11 +36,11 @@ class Extension(BuildHookInterface):
         if version == "editable" or os.environ.get("LORENTZ_BUILD_EXTENSION") != "1":
             return
         self._folder = tempfile.TemporaryDirectory()
-        target = Path(self._folder.name) / "_extension.so"
+        target = Path(self._folder.name) / "_compiled.so"
         compile_extension(target)
         tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data |= {"pure_python": False, "tag": f"py3-none-{tag}"}
-        build_data["force_include"][str(target)] = "lorentz/_extension.so"
+        build_data["force_include"][str(target)] = "lorentz/_compiled.so"
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert spec.loader is not None
     hook = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hook)
-    target = tmp_path_factory.mktemp("extension") / "_extension.so"
+    target = tmp_path_factory.mktemp("extension") / "_compiled.so"
     hook.compile_extension(target)
     return target
 

@@ -34,7 +34,8 @@ def library() -> Callable[..., None] | None:
     if named == "0" or (platform.machine() == "x86_64" and torch.backends.cpu.get_cpu_capability() not in _VECTORS):
         return None
     try:
-        return ctypes.CDLL(named or str(Path(__file__).with_name("_extension.so"))).lorentz_run
+        # Not `_extension.so`: Python would import that in place of this module.
+        return ctypes.CDLL(named or str(Path(__file__).with_name("_compiled.so"))).lorentz_run
     except OSError:  # sources and pure wheels have none
         if named:
             raise
