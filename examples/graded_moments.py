@@ -1,6 +1,6 @@
 """NDCG@20 of moments, of many videos and each with how well it fits a query: TVR-Ranking (arXiv 2407.06597).
 
-    python examples/graded_moments.py RUN test.json
+    python examples/graded_moments.py RUN test.json    # without arguments: of one query with two graded moments
 
 RUN reads a corpus whose captions have the `query_id` of TVR-Ranking as their id (column `id` of `prvr convert
 features`) and whose videos are named as in `test.json` or `val.json`. A system is asked for the best moment of each of
@@ -100,10 +100,16 @@ def mean_ndcg(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run")
-    parser.add_argument("labels", type=Path)
+    parser.add_argument("run", nargs="?")
+    parser.add_argument("labels", type=Path, nargs="?")
     parser.add_argument("--split", default="test")
     args = parser.parse_args()
+    if args.run is None or args.labels is None:
+        graded = GradedMoment("a", (10.0, 20.0), 4.0), GradedMoment("b", (0.0, 10.0), 2.0)
+        found = [("b", 0.0, 10.0), ("c", 3.0, 9.0), ("a", 13.0, 23.0)]
+        for iou in IOUS:
+            print(f"NDCG@20, IoU > {iou}: {ndcg(found, graded, iou):.4f}")
+        parser.exit()
     opened = open_system(args.run)
     with closing(opened.open_split(args.split)) as packed:
         for iou, value in mean_ndcg(opened.pipeline, packed, read_labels(args.labels)).items():
