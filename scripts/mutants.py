@@ -806,7 +806,7 @@ PRVR = (
         "[len(videos) - k] - _ROUNDING",
         "[len(videos) - k]",
         "rounding leaves out one of the best",
-        "prvr/test_search_ranking.py::test_the_best_are_those_of_scoring_each_by_itself",
+        "prvr/test_search_ranking.py::test_what_rounding_may_have_put_behind_the_best_is_scored_again",
     ),
     Mutant(
         "prvr_search/ranking/query.py",

@@ -22,6 +22,7 @@ from prvr.evaluation import encode_split, find_moments
 from prvr.published.diffusionret.model_config import TokenModelConfig
 from prvr.published.diffusionret.token_retriever import TokenRetriever
 from prvr_search import SearchFilter, SearchModel, SearchResult, VideoIndex, open_model
+from prvr_search.ranking.scores import video_scores
 from prvr_search.store.proof import read_proven, stamp_of, write_proven
 
 
@@ -67,6 +68,10 @@ def test_copies_share_vectors(tmp_path: Path) -> None:
         (only,) = index.search(QUERY, where=SearchFilter(names=["z*"])).hits
         assert only.video_id == "z copy.mp4"
         assert only.score == hits["a copy.mp4"].score
+        snapshot = index._snapshot
+        scores = video_scores(snapshot, index.model.encode_texts([QUERY]))
+        assert scores.shape == (1, 4)
+        assert np.isfinite(scores).all()
 
 
 def vector_files_of(index: VideoIndex) -> list[str]:

@@ -16,7 +16,7 @@ from search_files import TOY, make_features, make_index
 from prvr.encoders import VideoFeatures
 from prvr.errors import DataError
 from prvr_search import SearchFilter, VideoIndex, WindowVectors, open_model
-from prvr_search.ranking.scores import window_timelines
+from prvr_search.ranking.scores import nearly_best, window_timelines
 
 DIM, CLIPS, VIDEOS = 384, 3, 90
 SPEC = replace(TOY, dim=DIM, joint_dim=DIM)
@@ -93,6 +93,11 @@ def test_the_best_are_those_of_scoring_each_by_itself(
     where = None if names == "*" else SearchFilter(names=[names])
     for text, result in zip(texts, index.search_many(texts, k, where=where), strict=True):
         assert [(hit.video_id, hit.score) for hit in result.hits] == plain(index, text, names, k)
+
+
+def test_what_rounding_may_have_put_behind_the_best_is_scored_again() -> None:
+    scores = np.float32([0.5, 0.500003, 0.499998, 0.4])
+    assert sorted(nearly_best(np.arange(4), scores, 1)) == [0, 1, 2]
 
 
 def test_a_score_that_is_not_a_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
