@@ -439,7 +439,7 @@ def weighted_best(
     """Weighted best products of words over frames, a block of pairs at a time; `also` adds a score of each block.
 
     For gradients the number of the best frame is kept. Computing each block again instead takes 1.3 to 1.4 times as
-    long, and as much memory up to 256 videos in a batch (`benchmarks/against.py --late`).
+    long and no less memory, up to 256 videos in a batch (`benchmarks/against.py --late`).
     """
     expect_mask("word_mask", word_mask)
     weights = weights.to(words.dtype).masked_fill(~word_mask, 0)

@@ -155,7 +155,7 @@ class QueryStructureSettings(LossSettings):
     """Supervised contrast of queries by video."""
 
     temperature: Temperature = 0.08
-    """Of the softmax over queries."""
+    """Temperature of the softmax over queries."""
 
 
 @register_loss(

@@ -187,7 +187,7 @@ class RegisterConfig:
     kind: Literal["none", "pooled", "condition", "prior", "diffusion"] = "none"
     """prior: where the diffusion would start, without condition and denoiser."""
     num: int = Field(default=8, ge=1, le=4096)
-    """Registers of a video."""
+    """Number of registers of a video."""
     steps: int = Field(default=10, ge=1, le=10_000)
     """Diffusion steps trained."""
     sampling_steps: int | None = Field(default=None, ge=1, le=10_000)
@@ -212,7 +212,7 @@ class RegisterConfig:
     variance: Literal["posterior", "beta"] = "posterior"
     """Variance of the noise that a step adds: that of the posterior, or beta, with scheduler='ddpm' alone."""
     layers: int = Field(default=2, ge=1, le=256)
-    """Blocks of the denoiser."""
+    """Number of blocks of the denoiser."""
     start: Literal["prior_mean", "prior_sample", "gaussian"] = "prior_sample"
     """Where the diffusion starts: at the prior's mean, at a sample of the prior, or at N(0, I) without a prior. With
     kind='prior' these are the registers themselves."""
@@ -271,7 +271,7 @@ class PathConfig:
     )
     """A row holds the means of windows of these lengths, in frames; rows lie half of the shortest one apart."""
     kernel: Literal["gaussian", "linear"] = "gaussian"
-    """Of two rows: gaussian, with the width that the fit chooses, or linear, their product."""
+    """The kernel of two rows. gaussian: its width is chosen by the fit; linear: their product."""
     landmarks: int = Field(default=1, ge=1, le=1_000_000)
     """Training rows with which a row is compared."""
     toward: Literal["zero", "identity"] = "zero"
@@ -288,9 +288,9 @@ class ModelConfig:
     """Width of word features; 0 = that of the data."""
     hidden: int = Field(default=384, ge=2, le=65_536)
     heads: int = Field(default=4, gt=0, le=65_536)
-    """Of the attention of every block and of the query encoder; divides `hidden`."""
+    """Number of attention heads of every block and of the query encoder; divides `hidden`."""
     num_clips: int = Field(default=32, gt=0, le=65_536)
-    """Clips of a video."""
+    """Number of clips of a video."""
     clip_construction: Annotated[str, registered(CLIPS)] = "equal"
     """equal: the clips themselves, equal parts of the video; proposals: means of every run of neighbouring clips, that
     is `num_clips * (num_clips + 1) / 2` rows for each video (MS-SL); frames: this branch encodes
@@ -353,14 +353,14 @@ class ModelConfig:
     stream: StreamConfig | None = None
     """A second stream, encoded by a branch of its own, of the same blocks."""
     input_dropout: float = Field(default=0.2, ge=0, lt=1)
-    """Of the features, before their projection."""
+    """Dropout of the features, before their projection."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
-    """Inside the blocks."""
+    """Dropout inside the blocks."""
     registers: RegisterConfig = RegisterConfig()
     clip_weight: float = Field(default=0.5, ge=0, le=1e6)
-    """Of the score by clips in the total score."""
+    """Weight of the score by clips in the total score."""
     frame_weight: float = Field(default=0.5, ge=0, le=1e6)
-    """Of the score by frames in the total score."""
+    """Weight of the score by frames in the total score."""
     compat: Compat = Compat()
 
     @property

@@ -31,7 +31,7 @@ class OptimConfig:
     backbone_lr: float = Field(default=1e-7, gt=0, le=100)
     """Of a pretrained part that is trained along: the CLIP of `model.clip`, the `backbone` of a part of your own."""
     weight_decay: float = Field(default=0.01, ge=0, le=100)
-    """Of the parameters that `decay` names."""
+    """Weight decay of the parameters that `decay` names."""
     decay: Annotated[str, registered(DECAYS)] = "matrices"
     """matrices: everything but biases, norms and scalars; others are in `DECAYS`."""
     warmup: float = Field(default=0.01, ge=0, lt=1)
@@ -84,7 +84,7 @@ class TrainerConfig:
     """Keep the mean of the weights at the ends of this many last epochs, and choose none: all epochs are trained,
     whatever `patience` is, and the split that selects only watches. 0 = keep the epoch with the best score."""
     seed: int = Field(default=0, ge=0, le=SEED)
-    """Of weights, batches, dropout and noise."""
+    """Seed of weights, batches, dropout and noise."""
     precision: Literal["no", "tf32", "bf16"] = "no"
     """no: float32; tf32: matrix products of float32 in TF32, on NVIDIA GPUs alone; bf16: encoders under autocast."""
     checkpoint_every: int | None = Field(default=None, ge=1, le=LARGE)

@@ -76,7 +76,7 @@ class RerankerConfig:
     (released): evenly spaced from the noisiest to the cleanest, a single step at the cleanest; leading: every
     (K / steps)-th, starting at the cleanest and without the noisiest."""
     schedule: Literal["cosine", "linear"] = "cosine"
-    """Of the noise."""
+    """Schedule of the noise."""
     beta_scale: float = Field(default=1.0, ge=1e-6, le=1e6)
     """A factor of every beta; the product is capped at 0.999 (table 3f of the paper)."""
     sampler: Literal["ddim", "ddpm"] = "ddim"
@@ -84,7 +84,7 @@ class RerankerConfig:
     process: Literal["diffusion", "one_step"] = "diffusion"
     """one_step: the control, the same network called once, at x = 0 and step 0, in training too."""
     loss: Literal["kl", "mse"] = "kl"
-    """Between the distribution over candidates and the right one."""
+    """Loss between the predicted distribution over candidates and the right one."""
     attention_temperature: float = Field(default=1.0, ge=1e-6, le=1e6)
     """tau' of eq. 4. Embeddings of unit length need a smaller one, about 0.1: their products lie in [-1, 1]."""
     loss_temperature: float = Field(default=1.0, ge=1e-6, le=1e6)

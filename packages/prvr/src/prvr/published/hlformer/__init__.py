@@ -85,4 +85,4 @@ class EntailmentSettings(LossSettings):
     curvature: float = Field(default=1.0, ge=1e-4, le=1e4)
     """Initial value of c; learned within a factor of 10 either way."""
     min_radius: float = Field(default=0.1, ge=1e-6, le=1e3)
-    """Of the cone: points nearer to the origin have none."""
+    """Points nearer to the origin than this have no cone."""
