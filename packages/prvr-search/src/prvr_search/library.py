@@ -37,6 +37,7 @@ from prvr_search.ranking.lines import checked_queries, line_hits, matching_lines
 from prvr_search.ranking.query import Query
 from prvr_search.ranking.results import SearchResult
 from prvr_search.ranking.snapshot import Videos
+from prvr_search.recognisers import open_recogniser
 from prvr_search.store.encoding import Progress, Unreadable, Update, UpdateReport
 from prvr_search.store.features import encoder_key
 from prvr_search.store.proof import stamp_at
@@ -196,6 +197,27 @@ class Library:
         self.report = report
         return report
 
+    def recognise(self, name: str, progress: Progress | None = None, *, download: bool = False) -> UpdateReport:
+        """Recognises what is said or written in the videos that were not yet; later searches find its lines.
+
+        Run it again to go on after an interruption: what was recognised is kept with the content of the video, also
+        that nothing was.
+
+        Args:
+            name, download: as of [open_recogniser][prvr_search.recognisers.open_recogniser].
+            progress: as of `update`.
+
+        Raises:
+            prvr.encoders.DownloadNeeded: the model is not on this computer, and `download` is False.
+            DataError: there is no video and never was one, or no such recogniser.
+        """
+        listing = self.list_videos()
+        recogniser = open_recogniser(name, self._device, download=download)
+        spec = FeatureSpec(recogniser.identity, 1.0, dim=0, joint_dim=0)
+        with self.store.in_use():
+            update = Update(self.store, self.folder, listing, spec, lambda: recogniser, progress)
+            return update.run() if listing.videos else UpdateReport(offline=True)
+
     def list_videos(self) -> Listing:
         """The videos of the folder as they are now; none if it is offline.
 
@@ -259,7 +281,7 @@ class Library:
         The lines of subtitles are theirs from now on.
         """
         videos = self.store.folders.known(self.folder, listing.videos) or self.store.folders.last_seen(self.folder)
-        self.store.lines.follow(self.folder, listing, videos, self.store.known(), self.store.lines_of)
+        self.store.lines.follow(self.folder, listing, videos, self.store.with_lines(), self.store.lines_of)
         return videos
 
     def _current(self, listing: Listing, may_be_empty: bool = False) -> VideoIndex:
@@ -314,7 +336,12 @@ class Library:
                 others_encoded={
                     (other.encoder.name, other.rate): count
                     for name, other in self.store.specs().items()
-                    if name != key and (count := len(shas & self.store.films(name).keys()))
+                    if name != key and other.dim and (count := len(shas & self.store.films(name).keys()))
+                },
+                recognised={
+                    spec.encoder.name: len(shas & self.store.films(name).keys())
+                    for name, spec in self.store.specs().items()
+                    if not spec.dim
                 },
                 unreadable=tuple(Unreadable(video.id, film.reason, film.remedy) for video, film in here if film.reason),
                 others=listing.others,
@@ -427,7 +454,7 @@ class Library:
         names = {name, str(Path(name).expanduser().resolve())}
         rate = self._rate or (last.rate if last else _RATE)
         specs = [*([] if last is None else [last]), *self.store.specs().values()]
-        return next((spec for spec in specs if spec.encoder.name in names and spec.rate == rate), None)
+        return next((spec for spec in specs if spec.dim and spec.encoder.name in names and spec.rate == rate), None)
 
     def _choose_spec(self, listing: Listing) -> FeatureSpec:
         """The specification of the features: that of the encoder as it is now, if it may have changed under its name.
@@ -517,6 +544,7 @@ class LibraryState:
         missing: the number of videos that were seen earlier and are not there now.
         bytes: size of the features.
         others_encoded: how many of the videos have features of another encoder, by its name and rate.
+        recognised: how many of the videos were recognised, by the name of the recogniser.
         unreadable: the videos that cannot be encoded.
         others: the number of other files, by suffix.
     """
@@ -528,6 +556,7 @@ class LibraryState:
     missing: int
     bytes: int
     others_encoded: Mapping[tuple[str, float], int]
+    recognised: Mapping[str, int]
     unreadable: tuple[Unreadable, ...]
     others: Mapping[str, int]
 

@@ -23,8 +23,9 @@ from prvr_search.films.clips import CLIP
 from prvr_search.films.decode import VideoFile, open_video
 from prvr_search.films.info import FIELDS_VERSION, VideoError, check_rate
 from prvr_search.films.listing import Listing, VideoPath, below
-from prvr_search.films.subtitles import read_tracks
-from prvr_search.store.features import FeaturesUnreachable, Film, encoder_key
+from prvr_search.films.subtitles import SubtitleLine, read_tracks
+from prvr_search.recognisers import Recogniser
+from prvr_search.store.features import FeaturesUnreachable, Film, check_line, encoder_key
 from prvr_search.store.store import LibraryUnwritable, Store
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class UpdateReport:
 
 @dataclass
 class Update:
-    """Encodes the videos of a folder that have no features yet, and notes where all of them are.
+    """Encodes or recognises the videos of a folder that were not yet, and notes where all of them are.
 
     Faults of a file's content are kept with the content. What the operating system refuses, such as a file without
     read permission, is tried again at the next update.
@@ -96,8 +97,9 @@ class Update:
         store: where features are kept.
         folder: the folder.
         listing: the videos of the folder.
-        spec: the features that are wanted; None: nothing is encoded, only described, and subtitles are read.
-        open_encoder: opens the encoder; called when the first video has to be encoded.
+        spec: the features that are wanted, or those without width of a recogniser; None: nothing is encoded, only
+            described, and subtitles are read.
+        open_encoder: opens the encoder or recogniser; called when the first video needs it.
         progress: called now and then if there is anything to do.
     """
 
@@ -105,7 +107,7 @@ class Update:
     folder: Path
     listing: Listing
     spec: FeatureSpec | None
-    open_encoder: Callable[[], FrameEncoder]
+    open_encoder: Callable[[], Any]
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
@@ -122,7 +124,7 @@ class Update:
         self._until = 0.0
 
     @cached_property
-    def encoder(self) -> FrameEncoder:
+    def encoder(self) -> Any:
         return self.open_encoder()
 
     def run(self) -> UpdateReport:
@@ -146,7 +148,8 @@ class Update:
         try:
             try:
                 self._encode(pending)
-                self._describe_again()
+                if self.spec is None or self.spec.dim:
+                    self._describe_again()
             finally:
                 self._note_places(now=True)
         except LibraryUnwritable as error:
@@ -218,6 +221,12 @@ class Update:
         try:
             with open_video(video.path) as file:
                 if not file.info.comment.startswith(CLIP):
+                    if self.spec is not None and not self.spec.dim:
+                        lines = _recognised(self.encoder, file, report)
+                        _expect_readable(video, file.read_error)
+                        self.store.add(Film(video.sha256, spec=self.spec), None, lines)
+                        self.done.add(video.sha256)
+                        return
                     if self.spec is not None:
                         rows = encode_video(file, self.encoder, self.spec.rate, report=report)
                     _expect_readable(video, file.read_error)
@@ -301,6 +310,24 @@ def _expect_readable(video: VideoPath, refused: OSError | None) -> None:
 def _expect_unchanged(video: VideoPath) -> None:
     if not video.unchanged:
         raise _PassingFault("it changed while being read", "Run again when it is complete.")
+
+
+def _recognised(recogniser: Recogniser, video: VideoFile, report: Callable[[float], None]) -> list[SubtitleLine]:
+    """The lines of a film, in order of time, without empty ones; it is tried again if the recogniser fails."""
+    promised, lines = video.info.duration or float("inf"), list[SubtitleLine]()
+    try:
+        for line in recogniser.recognise(video):
+            plain = replace(line, start=float(line.start), end=float(line.end), text=" ".join(line.text.split()))
+            check_line(plain)
+            lines += [plain] if plain.text else []
+            report(min(1.0, plain.end / promised))
+    except VideoError:
+        raise
+    except Exception as error:  # one film never stops the others, whatever somebody's code stumbles over
+        logger.debug("%s", printable(video.path.name), exc_info=True)
+        reason = f"not recognised ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        raise _PassingFault(reason, _AGAIN) from error
+    return sorted(lines, key=lambda line: line.start)
 
 
 def encode_video(

@@ -89,10 +89,10 @@ def prune(
 
 
 def drop_encoder(store: Store, name: str, kept: str = "") -> int:
-    """Deletes the features of all videos that encoders of a name have made.
+    """Deletes what encoders or recognisers of a name have made of all videos.
 
     Args:
-        name: the name of the encoders.
+        name: the name of the encoders or recognisers.
         kept: the key of one of them that stays.
 
     Returns:
@@ -117,7 +117,7 @@ def drop_encoder(store: Store, name: str, kept: str = "") -> int:
         for film in films:
             feature_file(store.home, film.key, film.sha256).unlink(missing_ok=True)
         store.touch()
-        return sum(film.frames > 0 for film in films)
+        return sum(not film.reason for film in films)
 
 
 def import_from(store: Store, home: Path) -> tuple[int, int]:
@@ -151,7 +151,7 @@ def import_from(store: Store, home: Path) -> tuple[int, int]:
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             replace_file(target, lambda copy, path=path: copy.write(path.read_bytes()), durable=False)
-            if file.film.frames:
+            if file.film.frames or file.film.lines:
                 videos.add(sha256)
         sync()
         store.touch()

@@ -36,35 +36,36 @@ def names_code(name: str) -> bool:
     return _CODE.fullmatch(name) is not None and not Path(name).is_dir()
 
 
-def installed_encoders() -> dict[str, list[EntryPoint]]:
-    """What installed packages register, by short name."""
+def installed_encoders(group: str = GROUP) -> dict[str, list[EntryPoint]]:
+    """What installed packages register in a group of entry points, by short name."""
     points: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=GROUP):
+    for point in entry_points(group=group):
         if _SHORT.fullmatch(point.name):
             points.setdefault(point.name, []).append(point)
     return points
 
 
-def is_own(name: str) -> bool:
+def is_own(name: str, group: str = GROUP) -> bool:
     """Whether a name stands for an encoder that is not part of prvr and no model of transformers."""
-    return names_code(name) or name in installed_encoders()
+    return names_code(name) or name in installed_encoders(group)
 
 
-def own_class(name: str, recorded: bool) -> EncoderClass:
+def own_class(name: str, recorded: bool, group: str = GROUP) -> EncoderClass:
     """The class that a name stands for.
 
     Args:
         name: one that `is_own`.
         recorded: whether a file says so, and not the user.
+        group: the entry points by which packages register such classes.
 
     Raises:
-        DataError: a file names a module, there is no such class, it cannot be imported, or two packages bring encoders
-            of this name.
+        DataError: a file names a module, there is no such class, it cannot be imported, or two packages bring one of
+            this name.
     """
-    points = installed_encoders().get(name, []) if _SHORT.fullmatch(name) else []
+    points = installed_encoders(group).get(name, []) if _SHORT.fullmatch(name) else []
     if len(points) > 1:
         packages = " and ".join(point.dist.name if point.dist else point.value for point in points)
-        raise DataError(f"{name}: {packages} both bring an encoder of this name. Uninstall one of them.")
+        raise DataError(f"{name}: {packages} both bring {name}. Uninstall one of them.")
     if points:
         with _explained(name):
             make = points[0].load()
@@ -158,7 +159,7 @@ def _check_rows(name: str, source: str, rows: Any, shape: tuple[int, ...]) -> No
 
 def _expect(condition: bool, name: str, problem: str) -> None:
     if not condition:
-        raise DataError(f"{name}: {problem}. See docs/search.md for how to write an encoder.")
+        raise DataError(f"{name}: {problem}. See docs/search.md for how to write one.")
 
 
 @contextmanager
@@ -172,6 +173,6 @@ def _explained(name: str) -> Iterator[None]:
         where = traceback.extract_tb(error.__traceback__)[-1]
         message = " ".join(str(error).split())[:300]
         raise DataError(
-            f"{name}: cannot be used as an encoder ({type(error).__name__}: {message}; {where.filename}, line "
-            f"{where.lineno}). See docs/search.md for how to write an encoder."
+            f"{name}: cannot be used ({type(error).__name__}: {message}; {where.filename}, line "
+            f"{where.lineno}). See docs/search.md for how to write one."
         ) from error
