@@ -17,8 +17,8 @@ from prvr.data.atomic import user_cache
 from prvr.data.on_device import choose_device
 from prvr.encoders import (
     FeatureSpec,
-    FrameEncoder,
     TextFeaturizer,
+    VideoEncoder,
     VideoEntry,
     VideoFeatures,
     open_encoder,
@@ -81,7 +81,7 @@ class Library:
         backend: the search backend, see `VideoIndex`.
         exclude: patterns of the names or paths of files and folders that are left out.
         home: where the library lies; default: `prvr_search.store.home.library_home()`.
-        rate: frames per second to encode; default: the folder's last rate, or 2.
+        rate: frames or clips per second; default: that of the encoder's last use for the folder, or its own: 2 frames.
 
     Attributes:
         report: what the last `update` has done; None before.
@@ -127,7 +127,7 @@ class Library:
             check_rate(rate)
         self._rate = rate
         self._download, self._backend, self._exclude = download, backend, tuple(exclude)
-        self._encoder: FrameEncoder | None = None
+        self._encoder: VideoEncoder | None = None
         self._spec: FeatureSpec | None = None
         self._index: VideoIndex | None = None
         self._opened_model: SearchModel | None = None
@@ -452,7 +452,7 @@ class Library:
             return None
         name = self._encoder_name or (last.encoder.name if last else "")
         names = {name, str(Path(name).expanduser().resolve())}
-        rate = self._rate or (last.rate if last else _RATE)
+        rate = self._rate or (last.rate if last and last.encoder.name in names else _RATE)
         specs = [*([] if last is None else [last]), *self.store.specs().values()]
         return next((spec for spec in specs if spec.dim and spec.encoder.name in names and spec.rate == rate), None)
 
@@ -468,7 +468,8 @@ class Library:
                 name = name or default_encoder(video.path for video in listing.videos)
                 tried = {spec.encoder for spec in self.store.specs().values()}
                 self._encoder = open_encoder(name, self._device, download=self._download, tried=tried)
-            spec = FeatureSpec.of(self._encoder, self._rate or (last.rate if last else _RATE))
+            same = last and last.encoder.name == self._encoder.identity.name
+            spec = FeatureSpec.of(self._encoder, self._rate or (last.rate if last and same else None))
         self._spec = spec
         try:  # before the first video is encoded, so that another process finds what is
             is_new = last != spec and ((self.remembers and is_first) or last is None)
@@ -478,7 +479,7 @@ class Library:
             logger.debug("%s", error)
         return spec
 
-    def _open_encoder(self) -> FrameEncoder:
+    def _open_encoder(self) -> VideoEncoder:
         """The encoder of the features; opened when a video has to be encoded."""
         assert self._spec is not None
         if self._encoder is None:

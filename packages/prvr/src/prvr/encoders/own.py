@@ -16,7 +16,15 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from prvr.encoders.interface import EncoderClass, FrameEncoder, Identity, TextFeaturizer
+from prvr.encoders.interface import (
+    EncoderClass,
+    FrameEncoder,
+    Identity,
+    TextFeaturizer,
+    VideoEncoder,
+    encode_pictures,
+    rows_identity,
+)
 from prvr.errors import DataError, PrvrError, import_named
 
 GROUP = "prvr.encoders"
@@ -95,8 +103,8 @@ def _made(make: EncoderClass, name: str, device: Any) -> Any:
     return encoder
 
 
-def open_frames(make: EncoderClass, name: str, device: Any, tried: Collection[Identity] = ()) -> FrameEncoder:
-    """An encoder of frames, tried on two pictures unless it is one of those that were tried before.
+def open_frames(make: EncoderClass, name: str, device: Any, tried: Collection[Identity] = ()) -> VideoEncoder:
+    """An encoder of frames or clips, tried on two pictures unless it is one of those that were tried before.
 
     Raises:
         DataError: it is none, its code fails, or it gives something else than it promises.
@@ -104,10 +112,10 @@ def open_frames(make: EncoderClass, name: str, device: Any, tried: Collection[Id
     with _explained(name):
         encoder = _made(make, name, device)
         _check_members(name, "frames", FrameEncoder, encoder)
-        if encoder.identity in tried:
+        if rows_identity(encoder) in tried:
             return encoder
         noise = np.random.default_rng(0).integers(0, 256, (2, 48, 64, 3), dtype=np.uint8)
-        rows = encoder.finish(encoder.encode(np.stack([encoder.prepare(pixels) for pixels in noise])))
+        rows = encode_pictures(encoder, noise)
     _check_rows(name, "two frames", rows, (2, encoder.dim))
     _expect(0 <= encoder.joint_dim <= encoder.dim, name, f"joint_dim={encoder.joint_dim}, not 0 to dim={encoder.dim}")
     return encoder
