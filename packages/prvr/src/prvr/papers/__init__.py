@@ -45,7 +45,11 @@ __all__ = [
     "terminal_tables",
 ]
 
-EXTENSIONS = {"commands": "prvr.papers.commands", "converters": "prvr.papers.benchmarks.cli"}
+EXTENSIONS = {
+    "commands": "prvr.papers.commands",
+    "converters": "prvr.papers.benchmarks.cli",
+    "graded": "prvr.papers.graded_moments:read_graded",
+}
 """What this package adds, see `prvr.extensions`."""
 
 __getattr__ = deferred(__name__, "table runs study judge show execution")
