@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from starlette.responses import StreamingResponse
 
 import prvr_search
 from prvr import __version__
-from prvr.errors import InputError
+from prvr.errors import InputError, MissingExtraError
 from prvr.reading import printable
 from prvr_search import Library, SearchResult
 from prvr_search.films import SubtitleLine, VideoError
@@ -113,10 +113,13 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
 
     for kind, status, tell in (
         (InputError, 400, str),
+        (MissingExtraError, 501, str),
         (VideoError, 415, "cannot be shown: {0.reason}".format),  # without its path
         (ClientDisconnect, 400, lambda _: "the upload is incomplete"),
     ):
-        app.add_exception_handler(kind, _answer(status, tell))
+        app.add_exception_handler(
+            kind, lambda _, error, status=status, tell=tell: JSONResponse({"detail": tell(error)}, status)
+        )
     app.mount("/static", StaticFiles(directory=_WEB), name="static")
     app.add_middleware(
         SecurityMiddleware,  # pyright: ignore[reportArgumentType]
@@ -127,11 +130,6 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
         root_path=settings.root_path,
     )
     return app
-
-
-def _answer(status: int, tell: Callable[[Any], str]) -> Callable[[Request, Exception], JSONResponse]:
-    """What answers an exception with a status and what is told of it."""
-    return lambda _, error: JSONResponse({"detail": tell(error)}, status)
 
 
 def _media(*types: str) -> dict[str, Any]:
@@ -169,11 +167,14 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
     @router.post("/api/session")
     async def session(request: Request, response: Response) -> dict[str, int]:
         """Exchange the token for a cookie, for players; gives its lifetime."""
-        secure = request.url.scheme == "https"
-        cookie = sessions.new_cookie()
-        root = request.scope.get("root_path") or "/"
         response.set_cookie(
-            COOKIE, cookie, sessions.seconds, path=root, httponly=True, samesite="strict", secure=secure
+            COOKIE,
+            sessions.new_cookie(),
+            sessions.seconds,
+            path=request.scope.get("root_path") or "/",
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
         )
         return {"seconds": sessions.seconds}
 

@@ -246,19 +246,15 @@ class SecurityMiddleware:
             return _error(400, "unknown host name; start the server with --allow-host NAME")
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and path != "/":
             return _error(403, "cross-origin requests are not allowed")
-        if not self._authorised(scope, path, headers):
+        is_public = path in _PUBLIC or path.startswith(_STATIC)
+        is_player = path.startswith("/api/videos/") and scope["method"] in ("GET", "HEAD")
+        if not (
+            is_public
+            or self.sessions.accepts_header(headers.get("authorization"))
+            or (is_player and self.sessions.accepts_cookie(HTTPConnection(scope).cookies.get(COOKIE)))
+        ):
             return _error(401, "token required", {"WWW-Authenticate": "Bearer"})
         return None
-
-    def _authorised(self, scope: Scope, path: str, headers: Headers) -> bool:
-        if path in _PUBLIC or path.startswith(_STATIC) or self.sessions.accepts_header(headers.get("authorization")):
-            return True
-        cookie = HTTPConnection(scope).cookies.get(COOKIE)
-        return (
-            path.startswith("/api/videos/")
-            and scope["method"] in ("GET", "HEAD")
-            and self.sessions.accepts_cookie(cookie)
-        )
 
     def _bounded(self, path: str, receive: Receive) -> Callable[[], Awaitable[Message]]:
         """Bounds the body of a request, whether or not its length is announced."""

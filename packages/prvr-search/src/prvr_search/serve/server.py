@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
@@ -47,11 +46,8 @@ def room_for(connections: int) -> int:
         import resource
     except ImportError:  # Windows has no such limit
         return connections
-    try:
-        is_open = len([*Path("/dev/fd").iterdir()])
-    except OSError:
-        is_open = os.open(os.devnull, os.O_RDONLY)  # the lowest free number: as many are open, if none was closed
-        os.close(is_open)
+    is_open = os.open(os.devnull, os.O_RDONLY)  # the lowest free number: as many are open, if none was closed
+    os.close(is_open)
     others = is_open + BACKLOG + _SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited, wanted = resource.RLIM_INFINITY, connections + others
