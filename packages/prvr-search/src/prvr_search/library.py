@@ -27,7 +27,7 @@ from prvr.toy.featurizers import TOY
 from prvr_search.films import Listing, VideoPath, list_videos
 from prvr_search.films.info import check_rate
 from prvr_search.films.listing import below, by_suffix
-from prvr_search.films.toy_videos import default_encoder, foreign_video, refuse_foreign
+from prvr_search.films.toy_videos import default_encoder, foreign_video
 from prvr_search.ranking.filters import SearchFilter
 from prvr_search.ranking.index import VideoIndex
 from prvr_search.ranking.lines import checked_queries, line_hits, matching_lines, searched_videos
@@ -37,7 +37,7 @@ from prvr_search.ranking.snapshot import Videos
 from prvr_search.store.encoding import Progress, Unreadable, Update
 from prvr_search.store.features import Features, encoder_key
 from prvr_search.store.proof import stamp_at
-from prvr_search.store.store import LibraryUnwritable, Store
+from prvr_search.store.store import LibraryUnwritable, Store, feature_files
 from prvr_search.store.upkeep import prune
 from prvr_search.vectors.files import delete_vectors
 from prvr_search.vectors.joint import JointModel, open_model
@@ -381,7 +381,15 @@ class Library:
         What is damaged is encoded again at the next update.
         """
         with self.store.in_use():
-            return self.store.verify({place.sha256 for place in self.store.folders.places(self.folder).values()})
+            shas = {place.sha256 for place in self.store.folders.places(self.folder).values()}
+            problems = list[str]()
+            for key, sha256, _ in [*feature_files(self.store.home)]:
+                if sha256 in shas:
+                    try:
+                        self.store.read(key, sha256)
+                    except DataError as error:
+                        problems.append(str(error))
+            return tuple(problems)
 
     def prune(self) -> tuple[int, int]:
         """Deletes what is kept of videos that were below the folder, are gone, and were seen nowhere else.
@@ -464,8 +472,16 @@ class Library:
                 f"{self._encoder.identity}: is not the encoder of this folder's features, {self._spec.encoder}. Pass "
                 f"--encoder {self._encoder.identity.name} to encode the videos with it."
             )
-        listed = () if self.listed is None else self.listed.videos
-        refuse_foreign(self._encoder.identity, [video.path for video in listed], self._encoder_name is not None)
+        videos = () if self.listed is None else self.listed.videos
+        foreign = foreign_video(self._encoder.identity, [video.path for video in videos])
+        if foreign is not None:
+            message = (
+                f"{foreign} is not a video of the toy corpus, and the encoder toy supports no others. "
+                "Pass another encoder with --encoder NAME."
+            )
+            if self._encoder_name is None:
+                raise DataError(message)
+            logger.warning("%s The results have no meaning.", message)
         return self._encoder
 
     def _rows(self, key: str, entry: VideoEntry) -> Features:

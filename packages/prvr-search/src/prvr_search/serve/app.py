@@ -27,7 +27,7 @@ from prvr_search.ranking.filters import CONDITIONS
 from prvr_search.serve import schema
 from prvr_search.serve.files import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail, pieces_of, send_file
 from prvr_search.serve.schema import Key, Seconds
-from prvr_search.serve.security import COOKIE, SecurityMiddleware, Sessions
+from prvr_search.serve.security import COOKIE, PICTURE, SecurityMiddleware, Sessions
 from prvr_search.serve.service import Busy, Service
 from prvr_search.serve.settings import ServeSettings
 
@@ -40,7 +40,6 @@ _INPUTS = {
     "time": 'type="date" min="1900-01-01" max="9998-12-31"',
     "seconds": 'type="number" min="0" step="any" inputmode="decimal"',
 }
-_PICTURE = "/api/search/picture"
 _DEFAULT_PREVIEW = 30.0  # seconds
 _ROUNDING = 0.001  # seconds by which a preview may be too long: times in addresses are rounded
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
@@ -123,11 +122,9 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
     app.mount("/static", StaticFiles(directory=_WEB), name="static")
     app.add_middleware(
         SecurityMiddleware,  # pyright: ignore[reportArgumentType]
-        hosts=settings.hosts,
-        most_bytes={_PICTURE: settings.limits.picture_bytes, "": settings.limits.body_bytes},
+        settings=settings,
         sessions=sessions,
         registry=service.registry,
-        root_path=settings.root_path,
     )
     return app
 
@@ -207,7 +204,7 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
 
     body = {"requestBody": {"content": {"application/octet-stream": _BINARY}}}
 
-    @router.post(_PICTURE, openapi_extra=body, response_model=schema.SearchResponse)
+    @router.post(PICTURE, openapi_extra=body, response_model=schema.SearchResponse)
     async def search_picture(request: Request, options: Annotated[schema.SearchParameters, Query()]) -> SearchResult:
         """Videos and moments for a picture; the body is its file (JPEG, PNG, WebP, GIF, BMP), which is not kept."""
         query = asked(options.query, await service.picture(request.body))

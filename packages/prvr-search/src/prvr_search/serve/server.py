@@ -23,9 +23,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from prvr.config import ConfigError
 from prvr_search import Library
 from prvr_search.serve.app import CLOSING, create_app
-from prvr_search.serve.security import EVERYWHERE, OVERLOADED, is_loopback
+from prvr_search.serve.security import OVERLOADED
 from prvr_search.serve.service import Service
-from prvr_search.serve.settings import ServeLimits, ServeSettings
+from prvr_search.serve.settings import EVERYWHERE, ServeLimits, ServeSettings, check_bind
 
 _HEADER_BYTES = 16 * 1024
 # Shares of the grace period after which waiting clients get 503, connections are cut, and requests are abandoned.
@@ -155,24 +155,6 @@ class Connection(H11Protocol):
         """Closes the connection at once, whatever is being sent."""
         self.connections.discard(self)
         self.transport.abort()
-
-
-def check_bind(host: str, token: str | None, without_token: bool) -> None:
-    """Refuses to listen to other machines without a token.
-
-    Args:
-        host: address to listen at.
-        token: the token that clients must send.
-        without_token: whether to serve other machines without a token all the same.
-
-    Raises:
-        ConfigError: other machines could watch every indexed video.
-    """
-    if not is_loopback(host) and token is None and not without_token:
-        raise ConfigError(
-            f"--host {host}: other machines could watch every indexed video. Set a token (--token-file FILE, or "
-            "PRVR_TOKEN), keep to --host 127.0.0.1, or pass --without-token behind a proxy that requires one."
-        )
 
 
 class Server(uvicorn.Server):

@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple
 from itertools import islice
@@ -206,17 +206,6 @@ class Store:
         for film in films:
             feature_file(self.home, film.key, film.sha256).unlink(missing_ok=True)
         self.touch()
-
-    def verify(self, shas: Collection[str]) -> tuple[str, ...]:
-        """What is wrong with the features of some videos, by sha256: their files are compared with their hashes."""
-        problems = list[str]()
-        for key, sha256, _ in [*feature_files(self.home)]:
-            if sha256 in shas:
-                try:
-                    self.read(key, sha256)
-                except DataError as error:
-                    problems.append(str(error))
-        return tuple(problems)
 
     def by_key(self) -> Mapping[str, Mapping[str, Film]]:
         """What the files of features hold, by key and sha256; those that have changed are read again."""
