@@ -215,40 +215,6 @@ def test_the_best_moments_are_saved(index: Path, tmp_path: Path, capsys: pytest.
         os.utime(best, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="players are programs of a shell here")
-def test_the_best_moment_is_opened(
-    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """At its time where the player can; in the player of the system, which is told apart; and one may go on."""
-    best = found(index, QUERY, 1).hits[0]
-    command = ["search", str(index), QUERY, "--open", "--paths"]
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(command) == 2
-    assert "none of mpv, vlc, xdg-open is on the PATH" in capsys.readouterr().err
-
-    def install(player: str, last: str = "") -> None:
-        """A player that writes what it was called with."""
-        script = tmp_path / player
-        script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{tmp_path}/called"\n{last}\n')
-        script.chmod(0o755)
-
-    for player, options in (
-        ("xdg-open", []),
-        ("vlc", [f"--start-time={best.start:.3f}"]),
-        ("mpv", [f"--start={best.start:.3f}"]),
-    ):
-        install(player)
-        assert main(command) == 0
-        assert (tmp_path / "called").read_text().splitlines() == [*options, best.video.path]
-        assert (f"the moment is at {best.start:.1f} s" in capsys.readouterr().err) == (not options)
-    install("mpv", "exit 3")
-    assert main(command) == 2
-    assert "mpv cannot open" in capsys.readouterr().err
-    monkeypatch.setattr("prvr_search.cli.player._TIMEOUT", 0.2, raising=False)
-    install("mpv", "exec /bin/sleep 1")
-    assert main(command) == 0
-
-
 def test_what_is_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
     for arguments, why in (

@@ -132,7 +132,7 @@ def test_features_of_an_encoder_that_was_replaced_are_listed_and_deleted(collect
     left = {*collection.feature_files}
     assert len(left) == 3
     assert not left & before
-    assert "is the current encoder" in collection.refusal("library", "--drop", NAME, "--rate", "1")
+    assert "unknown replaced encoder" in collection.refusal("library", "--drop", NAME, "--rate", "1")
     assert "Known: none" in collection.refusal("library", "--drop", "unknown", "--rate", "1")
     assert len(collection.search()) == 3
 
@@ -228,7 +228,7 @@ def test_a_verdict_about_content_is_kept_with_the_content(collection: Collection
     bad = collection.films / "bad.mp4"
     bad.write_bytes(b"no video" * 100)
     collection.search()
-    assert "1 video cannot be read (bad.mp4); prvr library" in collection.said
+    assert "bad.mp4: not a video" in collection.said
     bad.rename(collection.films / "still bad.mp4")
     with refusing(av, "open"):
         collection.search()

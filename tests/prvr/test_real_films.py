@@ -106,7 +106,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
         with Library(FOLDER, encoder="toy", home=home) as library:
             report = library.update()
             assert set(report.encoded) == set(FILMS)
-            assert report.unreadable == ()
+            assert not report.unreadable
             yield library
 
 

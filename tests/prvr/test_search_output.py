@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from rich.cells import cell_len
 from rich.console import Console
 from video_files import plain, write_video
 
@@ -27,7 +26,7 @@ from prvr_search import CURVE_PARTS, Moment, SearchHit, SearchResult
 from prvr_search.films import VideoError
 from prvr_search.output import clock_span, result_table, write_csv, write_html, write_json
 from prvr_search.output.files import cell
-from prvr_search.output.terminal import BLOCKS, blocks, shortened
+from prvr_search.output.terminal import BLOCKS, blocks
 
 EVIL = '<script>alert("1")</script><img src=x onerror=y>&amp;\'"'
 FORMULA = '=cmd|" /C calc"!A0'
@@ -79,14 +78,6 @@ def test_a_table_holds_a_row_for_each_hit() -> None:
     (wide,) = (line.split()[-1] for line in shown(result(hit()), width=120).splitlines() if "0:12" in line)
     assert (len(wide), wide.index("█")) == (CURVE_PARTS, 10)
     assert not set(BLOCKS) & set(shown(result(hit()), plain=True))
-
-
-@given(st.text(), st.integers(3, 40))
-def test_shortened_names_fit_and_keep_both_ends(text: str, width: int) -> None:
-    short = shortened(text, width)
-    assert short == text if cell_len(text) <= width else cell_len(short) <= width
-    head, _, tail = short.partition("…")
-    assert short == text or (text.startswith(head) and text.endswith(tail) and "…" in short)
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=80), st.integers(1, 80))

@@ -74,7 +74,7 @@ def test_what_is_no_sequence_is_refused(films: Path, capsys: pytest.CaptureFixtu
     assert "expected a positive number of seconds" in explained(
         [*command, "red", "--then", "blue", "--within", "0"], capsys
     )
-    assert "`then` alone is not a query" in explained([*command, "--subtitles", "x", "--then", "blue"], capsys)
+    assert "`without` and `then` need a sentence" in explained([*command, "--subtitles", "x", "--then", "blue"], capsys)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12), st.integers(1, 9))

@@ -1,6 +1,5 @@
 """A folder of videos that is searched as it stands; what was computed of a video is kept, whatever becomes of it."""
 
-import hashlib
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,9 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from jaxtyping import Float32
+from zlib import crc32
 
 from prvr.data.atomic import user_cache
 from prvr.data.on_device import choose_device
@@ -30,7 +27,7 @@ from prvr.toy.featurizers import TOY
 from prvr_search.films import Listing, VideoPath, list_videos
 from prvr_search.films.info import check_rate
 from prvr_search.films.listing import below, by_suffix
-from prvr_search.films.toy_videos import default_encoder, foreign_video, refuse_foreign
+from prvr_search.films.toy_videos import default_encoder, foreign_video
 from prvr_search.ranking.filters import SearchFilter
 from prvr_search.ranking.index import VideoIndex
 from prvr_search.ranking.lines import checked_queries, line_hits, matching_lines, searched_videos
@@ -38,10 +35,10 @@ from prvr_search.ranking.query import Query
 from prvr_search.ranking.results import SearchResult
 from prvr_search.ranking.snapshot import Videos
 from prvr_search.recognisers import open_recogniser
-from prvr_search.store.encoding import Progress, Unreadable, Update, UpdateReport
-from prvr_search.store.features import encoder_key
+from prvr_search.store.encoding import Progress, Unreadable, Update
+from prvr_search.store.features import Features, encoder_key
 from prvr_search.store.proof import stamp_at
-from prvr_search.store.store import LibraryUnwritable, Store
+from prvr_search.store.store import LibraryUnwritable, Store, feature_files
 from prvr_search.store.upkeep import prune
 from prvr_search.vectors.files import delete_vectors
 from prvr_search.vectors.joint import JointModel, open_model
@@ -67,7 +64,7 @@ class Library:
 
     Videos are told apart by their content: one that was renamed, moved, copied or is on a disk that was away is never
     encoded twice, whatever folder it is searched in. What is computed lies in one place for all folders of the user,
-    see `prvr_search.store.home.library_home`. It is a context manager, and can be used by several threads.
+    see `prvr_search.store.proof.library_home`. It is a context manager, and can be used by several threads.
 
     Args:
         folder: the folder of videos; it is searched with all folders below it.
@@ -80,7 +77,7 @@ class Library:
         download: let the encoder be downloaded if it is not on this computer.
         backend: the search backend, see `VideoIndex`.
         exclude: patterns of the names or paths of files and folders that are left out.
-        home: where the library lies; default: `prvr_search.store.home.library_home()`.
+        home: where the library lies; default: `prvr_search.store.proof.library_home()`.
         rate: frames or clips per second; default: that of the encoder's last use for the folder, or its own: 2 frames.
 
     Attributes:
@@ -111,7 +108,7 @@ class Library:
     ) -> None:
         self.folder = Path(folder).expanduser().resolve()
         self.store = Store(None if home is None else Path(home))
-        self.report: UpdateReport | None = None
+        self.report: Update | None = None
         self.listed: Listing | None = None
         self.remembers = True
         self._encoder_name = None if encoder is None else encoder.strip()
@@ -169,7 +166,7 @@ class Library:
 
     def update(
         self, progress: Progress | None = None, *, shard: tuple[int, int] = (1, 1), lines_only: bool = False
-    ) -> UpdateReport:
+    ) -> Update:
         """Encodes the videos that are new; run it again to go on after an interruption.
 
         Every video can be searched as soon as it is encoded, also by other processes.
@@ -188,16 +185,14 @@ class Library:
         if not 1 <= part <= parts:
             raise InputError(f"shard={part}/{parts}: expected a number from 1 to {parts}")
         if parts > 1:
-            listing = replace(listing, videos=tuple(x for x in videos if _number(x.id) % parts == part - 1))
-        report = UpdateReport(offline=True)
-        if videos:
-            with self.store.in_use():
-                spec = None if lines_only else self._choose_spec(listing)
-                report = Update(self.store, self.folder, listing, spec, self._open_encoder, progress).run()
-        self.report = report
-        return report
+            own = tuple(x for x in videos if crc32(x.id.encode("utf-8", "surrogateescape")) % parts == part - 1)
+            listing = replace(listing, videos=own)
+        with self.store.in_use():
+            spec = self._choose_spec(listing) if videos and not lines_only else None
+            self.report = Update(self.store, self.folder, listing, spec, self._open_encoder, progress)
+            return self.report.run() if videos else self.report
 
-    def recognise(self, name: str, progress: Progress | None = None, *, download: bool = False) -> UpdateReport:
+    def recognise(self, name: str, progress: Progress | None = None, *, download: bool = False) -> Update:
         """Recognises what is said or written in the videos that were not yet; later searches find its lines.
 
         Run it again to go on after an interruption: what was recognised is kept with the content of the video, also
@@ -216,7 +211,7 @@ class Library:
         spec = FeatureSpec(recogniser.identity, 1.0, dim=0, joint_dim=0)
         with self.store.in_use():
             update = Update(self.store, self.folder, listing, spec, lambda: recogniser, progress)
-            return update.run() if listing.videos else UpdateReport(offline=True)
+            return update.run() if listing.videos else update
 
     def list_videos(self) -> Listing:
         """The videos of the folder as they are now; none if it is offline.
@@ -226,7 +221,9 @@ class Library:
         """
         self.listed = self._listing()
         if not self.listed.videos and not self.store.folders.places(self.folder):
-            raise DataError(f"{self.folder}: no videos found. {_seen_instead(self.listed)}")
+            others = self.listed.others
+            content = f"It holds other files ({by_suffix(others)[:80]})." if others else "It is empty."
+            raise DataError(f"{self.folder}: no videos found. {content} Expected files such as .mp4, .mkv or .webm.")
         return self.listed
 
     def prepare(self) -> None:
@@ -369,7 +366,7 @@ class Library:
         joint = JointModel(features.spec, self._text(features.spec), self._device)
         taught, comparison = teach(captions, features, joint, _WINDOW, progress)
         with self.store.in_use(), self.store.writable():
-            write_taught(taught_file(self.store.home, self.folder, features.spec), taught)
+            write_taught(self._taught_file(features.spec), taught)
         return comparison
 
     def taught(self) -> Taught | None:
@@ -379,7 +376,7 @@ class Library:
             DataError: the file is damaged, or was made for something else.
         """
         spec = self.spec
-        return None if spec is None else read_taught(taught_file(self.store.home, self.folder, spec), spec)
+        return None if spec is None else read_taught(self._taught_file(spec), spec)
 
     def forget(self) -> bool:
         """Deletes what `teach` made; False if there is nothing.
@@ -387,18 +384,20 @@ class Library:
         Raises:
             DataError: the library cannot be written.
         """
-        if self.spec is None:
+        if (spec := self.spec) is None:
             return False
-        with self.store.in_use(), self.store.writable():
-            path = taught_file(self.store.home, self.folder, self.spec)
-            was_taught = path.is_file()
-            path.unlink(missing_ok=True)
-        return was_taught
+        with self.store.in_use(), self.store.writable(), suppress(FileNotFoundError):
+            self._taught_file(spec).unlink()
+            return True
+        return False
 
     def _taught_stamp(self) -> object:
         """Changes with what `teach` made, if searches may use it."""
         spec = self.spec if self._model in (None, TAUGHT) else None
-        return None if spec is None else stamp_at(taught_file(self.store.home, self.folder, spec))
+        return None if spec is None else stamp_at(self._taught_file(spec))
+
+    def _taught_file(self, spec: FeatureSpec) -> Path:
+        return taught_file(self.store.home, self.folder, spec)
 
     def _text(self, spec: FeatureSpec) -> TextFeaturizer:
         return open_featurizer(self._encoder_name or spec.encoder, self._device, download=self._download)
@@ -409,7 +408,15 @@ class Library:
         What is damaged is encoded again at the next update.
         """
         with self.store.in_use():
-            return self.store.verify({place.sha256 for place in self.store.folders.places(self.folder).values()})
+            shas = {place.sha256 for place in self.store.folders.places(self.folder).values()}
+            problems = list[str]()
+            for key, sha256, _ in [*feature_files(self.store.home)]:
+                if sha256 in shas:
+                    try:
+                        self.store.read(key, sha256)
+                    except DataError as error:
+                        problems.append(str(error))
+            return tuple(problems)
 
     def prune(self) -> tuple[int, int]:
         """Deletes what is kept of videos that were below the folder, are gone, and were seen nowhere else.
@@ -453,8 +460,11 @@ class Library:
         name = self._encoder_name or (last.encoder.name if last else "")
         names = {name, str(Path(name).expanduser().resolve())}
         rate = self._rate or (last.rate if last and last.encoder.name in names else _RATE)
-        specs = [*([] if last is None else [last]), *self.store.specs().values()]
+        specs = [*filter(None, [last]), *self.store.specs().values()]
         return next((spec for spec in specs if spec.dim and spec.encoder.name in names and spec.rate == rate), None)
+
+    def _wanted_rate(self, last: FeatureSpec | None) -> float:
+        return self._rate or (last.rate if last else _RATE)
 
     def _choose_spec(self, listing: Listing) -> FeatureSpec:
         """The specification of the features: that of the encoder as it is now, if it may have changed under its name.
@@ -483,18 +493,27 @@ class Library:
         """The encoder of the features; opened when a video has to be encoded."""
         assert self._spec is not None
         if self._encoder is None:
-            name = self._encoder_name or self._spec.encoder
-            self._encoder = open_encoder(name, self._device, download=self._download)
+            self._encoder = open_encoder(
+                self._encoder_name or self._spec.encoder, self._device, download=self._download
+            )
         if FeatureSpec.of(self._encoder, self._spec.rate) != self._spec:
             raise DataError(
                 f"{self._encoder.identity}: is not the encoder of this folder's features, {self._spec.encoder}. Pass "
                 f"--encoder {self._encoder.identity.name} to encode the videos with it."
             )
-        listed = () if self.listed is None else self.listed.videos
-        refuse_foreign(self._encoder.identity, [video.path for video in listed], self._encoder_name is not None)
+        videos = () if self.listed is None else self.listed.videos
+        foreign = foreign_video(self._encoder.identity, [video.path for video in videos])
+        if foreign is not None:
+            message = (
+                f"{foreign} is not a video of the toy corpus, and the encoder toy supports no others. "
+                "Pass another encoder with --encoder NAME."
+            )
+            if self._encoder_name is None:
+                raise DataError(message)
+            logger.warning("%s The results have no meaning.", message)
         return self._encoder
 
-    def _rows(self, key: str, entry: VideoEntry) -> Float32[np.ndarray, "n f"]:
+    def _rows(self, key: str, entry: VideoEntry) -> Features:
         file = self.store.read(key, entry.sha256)
         if file.film.digest != entry.features:
             raise DataError(f"{entry.id}: its features were replaced just now. Search again.")
@@ -516,21 +535,21 @@ class Library:
 
     def _taught_model(self, spec: FeatureSpec) -> Taught | None:
         """What `teach` made, if it is asked for, or was shown to be better and no model is named."""
-        if self._model == TAUGHT:
-            if (taught := self.taught()) is None:
-                raise DataError(
-                    f"{self.folder}: nothing was taught with {spec.encoder.name}. Run prvr teach FOLDER CAPTIONS.csv, "
-                    "or search without --model."
-                )
-            return taught
-        if self._model is not None:
+        if self._model not in (None, TAUGHT):
             return None
         try:
             taught = self.taught()
         except DataError as error:
+            if self._model == TAUGHT:
+                raise
             logger.warning("%s Until then, the encoder alone ranks the videos.", error)
             return None
-        return taught if taught is not None and taught.better else None
+        if self._model == TAUGHT and taught is None:
+            raise DataError(
+                f"{self.folder}: nothing was taught with {spec.encoder.name}. Run prvr teach FOLDER CAPTIONS.csv, "
+                "or search without --model."
+            )
+        return taught if self._model == TAUGHT or (taught is not None and taught.better) else None
 
 
 @dataclass(frozen=True)
@@ -571,18 +590,7 @@ def features_of(folder: Path) -> VideoFeatures:
     return Library(folder).features()
 
 
-def _number(name: str) -> int:
-    """A number that depends on nothing but the name."""
-    return int(hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest(), 16)
-
-
-def _seen_instead(listing: Listing) -> str:
-    """What a folder without videos holds."""
-    content = f"It holds other files ({by_suffix(listing.others)[:80]})." if listing.others else "It is empty."
-    return f"{content} Expected files such as .mp4, .mkv or .webm."
-
-
-def _why(report: UpdateReport | None) -> str:
+def _why(report: Update | None) -> str:
     """Why no video is encoded, as the end of a sentence."""
     if report is None:
         return ". Update the library first: prvr search does, without --no-update."

@@ -99,8 +99,9 @@ def _search_first(console: Console, folder: Path) -> None:
     """Draws a few videos, searches them with the model that ships with prvr, and shows the results for a sentence."""
     from prvr.toy.near_misses import relevance
     from prvr_search import Library
+    from prvr_search.cli.search import show
     from prvr_search.films.toy_videos import write_short_videos
-    from prvr_search.output import clock_span, result_table, write_html
+    from prvr_search.output import clock_span, write_html
 
     print(
         f"Searching {_FIRST_VIDEOS} videos that prvr draws, with {_SHIPPED}, a small model that ships with prvr and "
@@ -119,7 +120,7 @@ def _search_first(console: Console, folder: Path) -> None:
     clearest = max(range(len(results)), key=lambda n: results[n].hits[0].score - results[n].hits[1].score)
     sentence, best = films.sentences[clearest], results[clearest].hits[0]
     shown = replace(results[clearest], hits=results[clearest].hits[:3])
-    console.print(result_table(shown, width=console.width, plain="utf" not in console.encoding.lower()))
+    show([shown])
     verdict = "Right" if best.video_id in right[clearest] else "Wrong"
     first = sum(result.hits[0].video_id in videos for result, videos in zip(results, right, strict=True))
     chance = sum(map(len, right)) / len(films.videos)

@@ -16,12 +16,12 @@ from prvr.cli.folders import device_of
 from prvr.cli.options import Device, app, parsed_by
 from prvr.errors import DataError
 from prvr.reading import printable
-from prvr_search.cli.options import VIDEOS
+from prvr_search.cli.options import VIDEOS, Name, Place
 
 if TYPE_CHECKING:
     from prvr.encoders import DownloadNeeded, VideoEntry
     from prvr_search import Library, VideoIndex
-    from prvr_search.store.encoding import UpdateReport
+    from prvr_search.store.encoding import Update
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -44,9 +44,9 @@ class LibraryOptions:
         download: download missing models from the Hugging Face hub without asking for confirmation
     """
 
-    encoder: Annotated[str | None, Parameter(metavar="NAME")] = None
+    encoder: Name = None
     exclude: Annotated[list[str], Parameter(metavar="GLOB")] = field(default_factory=list)
-    library: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
+    library: Place = None
     rate: float | None = None
     download: bool = False
     device: Device = "auto"
@@ -65,7 +65,7 @@ class SearchOptions(LibraryOptions):
         backend: the search backend: exact, milvus, or milvus:ADDRESS for a server; auto is exact
     """
 
-    model: Annotated[str | None, Parameter(metavar="NAME")] = None
+    model: Name = None
     no_update: bool = False
     backend: Annotated[str, Parameter(metavar="NAME")] = "auto"
 
@@ -209,35 +209,31 @@ def _expect_consent(needed: "DownloadNeeded") -> None:
         raise needed
 
 
-def report_changes(folder: Path, report: "UpdateReport", done: str = "encoded") -> None:
+def report_changes(folder: Path, report: "Update", done: str = "encoded") -> None:
     """Logs what an update of a folder has done, and what could not be done."""
     from prvr_search.films.listing import by_suffix
 
-    if report.offline:
+    if not report.listing.videos:
         logger.warning("%s: offline; searching its stored features", folder)
-    for path, reason in report.unlisted:
-        logger.warning("%s: cannot be listed (%s); skipped", printable(path), reason)
+    for path, reason in report.unlisted.items():
+        logger.warning("%s: cannot be listed (%s); skipped", path, reason)
     if report.problem:
         logger.warning("%s", report.problem)
     elif report.waiting:
-        logger.warning("%s being %s by another process", _videos(len(report.waiting), "is", "are"), done)
+        logger.warning("%s being %s by another process", _videos(len(report.waiting)), done)
     changes = {done: report.encoded, "renamed, moved or copied": report.moved}
     counts = [f"{len(videos)} {change}" for change, videos in changes.items() if videos]
     if counts:
         logger.info("videos: %s", ", ".join(counts))
-    if report.others and report.encoded and len(report.encoded) + len(report.moved) >= report.searchable:
-        logger.info("skipped other files: %s", printable(by_suffix(dict(report.others))))
+    if report.listing.others and report.encoded and len(report.encoded) + len(report.moved) >= report.searchable:
+        logger.info("skipped other files: %s", by_suffix(report.listing.others))
     is_search = done == "encoded"  # which says itself why nothing can be searched
-    passing = [video for video in report.unreadable if video.is_passing or not is_search]
-    for video in passing[:_SHOWN] if report.searchable or not is_search else ():
-        logger.warning("%s: %s. %s", printable(video.id), printable(video.reason), video.remedy)
-    if len(passing) > _SHOWN:
-        logger.warning("%s more cannot be read now", _videos(len(passing) - _SHOWN))
-    new = [video.id for video in report.unreadable if video.is_new and not video.is_passing]
-    if new and report.searchable and is_search:
-        names = ", ".join(map(printable, new[:_SHOWN])) + (", ..." if len(new) > _SHOWN else "")
-        where = printable(str(folder))
-        logger.warning("%s cannot be read (%s); prvr library %s shows why", _videos(len(new)), names, where)
+    new = [video for video in report.unreadable if video.is_new and (report.searchable or not is_search)]
+    for video in new[:_SHOWN]:
+        logger.warning("%s: %s. %s", video.id, video.reason, video.remedy)
+    if len(new) > _SHOWN:
+        more = _videos(len(new) - _SHOWN)
+        logger.warning("%s more cannot be read; prvr library %s shows why", more, folder)
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -257,8 +253,8 @@ def run(
     verify: bool = False,
     prune: bool = False,
     import_: Annotated[Path | None, Parameter(name="--import", metavar="LIBRARY")] = None,
-    move: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
-    drop: Annotated[str | None, Parameter(metavar="NAME")] = None,
+    move: Place = None,
+    drop: Name = None,
 ) -> int:
     """Show or maintain the library of a folder.
 
@@ -377,13 +373,6 @@ def _taught(library: "Library") -> str:
         return str(error)
 
 
-def _videos(count: int, singular: str = "", plural: str = "") -> str:
-    """A number of videos in words.
-
-    Examples:
-        >>> _videos(1), _videos(2, "is", "are")
-        ('1 video', '2 videos are')
-    """
-    return " ".join(
-        filter(None, ("1 video" if count == 1 else f"{count:,} videos", singular if count == 1 else plural))
-    )
+def _videos(count: int) -> str:
+    """A number of videos in words."""
+    return "1 video" if count == 1 else f"{count:,} videos"

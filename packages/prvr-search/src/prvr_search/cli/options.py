@@ -2,9 +2,10 @@
 
 import re
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Group
+from cyclopts import Group, Parameter
 
 from prvr.cli.options import parsed_by
 
@@ -39,3 +40,7 @@ def _date(text: str) -> datetime:
 
 Seconds = Annotated[float, parsed_by(seconds, "SECONDS")]
 Date = Annotated[datetime, parsed_by(_date, "DATE")]
+File = Annotated[str | None, Parameter(metavar="FILE")]
+Name = Annotated[str | None, Parameter(metavar="NAME")]
+Place = Annotated[Path | None, Parameter(metavar="FOLDER")]
+Sentence = Annotated[str, Parameter(metavar="SENTENCE", show_default=False)]

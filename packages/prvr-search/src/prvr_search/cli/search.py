@@ -17,10 +17,10 @@ from cyclopts import Group, Parameter
 from prvr.cli.console import CommandError, complain, load, printing_to_stderr, stdout
 from prvr.cli.options import Count, app, parsed_by
 from prvr.errors import InputError, require
-from prvr.reading import printable, read_text
+from prvr.reading import read_text
 from prvr_search.cli.clip import Exact, Force, clip_line, moment
 from prvr_search.cli.libraries import Folder, SearchOptions, joined, opened_libraries
-from prvr_search.cli.options import VIDEOS, Date, Seconds, seconds
+from prvr_search.cli.options import VIDEOS, Date, File, Place, Seconds, Sentence, seconds
 from prvr_search.ranking.filters import CONDITIONS, SearchFilter
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class QueryOptions:
     without: Annotated[list[str], Parameter(metavar="SENTENCE")] = field(default_factory=list)
     image: Annotated[str | None, Parameter(metavar="PICTURE")] = None
     like: Annotated[tuple[str, float, float | None] | None, parsed_by(passage, "VIDEO@TIME")] = None
-    then: Annotated[str, Parameter(metavar="SENTENCE", show_default=False)] = ""
+    then: Sentence = ""
     within: Seconds = 30.0
     subtitles: Annotated[str, Parameter(metavar="TEXT", show_default=False)] = ""
 
@@ -118,19 +118,17 @@ class OutputOptions:
         chapters: write the moments of the best result as chapters: .vtt, or .txt for FFmpeg
         paths: print only the paths of the results
         print0: like --paths, with a NUL after each, for `xargs -0`
-        open: open the best result in a player, at its moment if the player supports it
         save: save the best moment of each result as a clip
     """
 
     json: Output = None
     csv: Output = None
     html: Output = None
-    otio: Annotated[str | None, Parameter(metavar="FILE")] = None
-    chapters: Annotated[str | None, Parameter(metavar="FILE")] = None
+    otio: File = None
+    chapters: File = None
     paths: bool = False
     print0: bool = False
-    open: bool = False
-    save: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
+    save: Place = None
     exact: Exact = None
     force: Force = False
 
@@ -168,10 +166,18 @@ def run(
     if asks and args != OutputOptions():
         raise CommandError(f"The options of the output need a sentence or --file: {_EXAMPLE}.")
     load("prvr_search.library")
+    from prvr_search.output import WRITERS
+    from prvr_search.output.cuts import CHAPTERS, TIMELINES, kind_of
+    from prvr_search.output.files import write_stdout
+
     where = SearchFilter(**vars(filters))
     if (args.exact is not None or args.force) and args.save is None:
         raise CommandError("--exact and --force can only be used with --save FOLDER.")
-    _expect_kinds(args)
+    if args.chapters is not None:  # before anything is encoded
+        kind_of(args.chapters, CHAPTERS)
+    if args.otio is not None:
+        kind_of(args.otio, TIMELINES)
+        require("opentimelineio", "prvr-search[otio]", "--otio")
     queries = [] if asks else [*map(parts.query, sentences)] or [parts.query()]
     lines_alone = bool(queries) and not queries[0].shows and not also
     with printing_to_stderr(piped), ExitStack() as stack:
@@ -193,26 +199,18 @@ def run(
             return
         results = search(queries)
     if not piped:
-        _show(results)
+        show(results)
     say = partial(print, file=sys.stderr if piped else sys.stdout, flush=True)
-    _write(args, results, say)
+    for name, write in WRITERS.items():
+        if (path := getattr(args, name)) is not None:
+            write(path, results)
+            if path != "-":
+                say(f"{path}: written")
     if args.paths or args.print0:
-        _print_paths(results, b"\0" if args.print0 else b"\n")
+        paths = dict.fromkeys(hit.video.path for result in results for hit in result.hits)
+        write_stdout(b"".join(os.fsencode(path) + (b"\0" if args.print0 else b"\n") for path in paths))
     if args.save is not None:
         _save(args, results, say)
-    if args.open:
-        _open(results, say)
-
-
-def _expect_kinds(args: OutputOptions) -> None:
-    """Refuses files of cuts that cannot be written, before anything is encoded."""
-    from prvr_search.output.cuts import CHAPTERS, TIMELINES, kind_of
-
-    if args.chapters is not None:
-        kind_of(args.chapters, CHAPTERS)
-    if args.otio is not None:
-        kind_of(args.otio, TIMELINES)
-        require("opentimelineio", "prvr-search[otio]", "--otio")
 
 
 def _piped(args: OutputOptions) -> bool:
@@ -245,7 +243,7 @@ def _sentences(query: str | None, args: QueryOptions) -> list[str]:
     if query is not None and args.file is not None:
         raise CommandError(f"Expected either a sentence or --file, for example: {_EXAMPLE}.")
     if query is not None and (query.startswith(("/", "./", "../", "~")) or query.endswith(("/", os.sep))):
-        raise CommandError(f"{printable(query)}: expected a sentence, got a folder. Search further ones with --also.")
+        raise CommandError(f"{query}: expected a sentence, got a folder. Search further ones with --also.")
     if args.file is None:
         return [] if query is None else [query]
     queries = [line.strip() for line in read_text(args.file.expanduser()).splitlines() if line.strip()]
@@ -272,12 +270,13 @@ def _ask(search: "Callable[[str], Sequence[SearchResult]]") -> None:
             return
         try:
             if sentence:
-                _show(search(sentence))
+                show(search(sentence))
         except InputError as error:
             complain(error)
 
 
-def _show(results: "Sequence[SearchResult]") -> None:
+def show(results: "Sequence[SearchResult]") -> None:
+    """Prints a table for each query."""
     from prvr_search.output import result_table
 
     console = stdout()
@@ -288,52 +287,21 @@ def _show(results: "Sequence[SearchResult]") -> None:
         console.print(result_table(result, width=console.width, plain=plain))
 
 
-def _write(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
-    from prvr_search.output import write_chapters, write_csv, write_html, write_json, write_timeline
-
-    writers = {"json": write_json, "csv": write_csv, "html": write_html, "otio": write_timeline}
-    for name, write in (writers | {"chapters": write_chapters}).items():
-        if (path := getattr(args, name)) is not None:
-            write(path, results)
-            if path != "-":
-                say(f"{path}: written")
-
-
-def _print_paths(results: "Sequence[SearchResult]", end: bytes) -> None:
-    """Writes the path of each result, once, as the bytes of the file system."""
-    from prvr_search.output.files import write_stdout
-
-    paths = dict.fromkeys(hit.video.path for result in results for hit in result.hits)
-    write_stdout(b"".join(os.fsencode(path) + end for path in paths))
-
-
 def _save(args: OutputOptions, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
     """Writes the best moment of each result into a folder; videos that cannot be read are skipped with a warning."""
     from prvr_search.films import VideoError, clip_name, write_clip
 
     hits = [(n, rank, hit) for n, result in enumerate(results, 1) for rank, hit in enumerate(result.hits, 1)]
-    folder, failed = args.save or Path(), False
-    written = 0
+    folder, written = args.save or Path(), 0
     for number, rank, hit in hits:
         place = f"{rank:02}" if len(results) == 1 else f"{number:02}-{rank:02}"
         target = folder / f"{place} {clip_name(hit.video.path, hit.start, hit.end)}"
         try:
             clip = write_clip(hit.video.path, hit.start, hit.end, target, exact=args.exact, force=args.force)
         except VideoError as error:
-            failed = True
-            logger.warning("no clip: %s", printable(str(error)))
+            logger.warning("no clip: %s", error)
         else:
             written += 1
             say(clip_line(clip, hit.start))
-    if failed and not written:
+    if hits and not written:
         raise CommandError(f"--save {folder}: none of {len(hits)} clips could be written.")
-
-
-def _open(results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
-    """Opens the best result of the first sentence that has one."""
-    from prvr_search.cli.player import open_video_file
-
-    best = next((result.hits[0] for result in results if result.hits), None)
-    if best is None:
-        raise CommandError("--open: no results, so there is no video to open.")
-    say(printable(open_video_file(Path(best.video.path), best.start)))

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import Literal
 
 DateSource = Literal["container", "name", "file"]
 _KEYS = ("com.apple.quicktime.creationdate", "creation_time", "date")  # the first one has the zone of the camera
@@ -15,18 +15,6 @@ _DATE = re.compile(
 )
 _UNSET = (1904, 1970)  # years in which clocks begin to count that were not set
 _DAY = 24 * 3600  # seconds: the future begins later than any zone
-
-
-class FilmDate(NamedTuple):
-    """When a film was filmed.
-
-    Args:
-        text: ISO 8601 with the zone: that of the container where it says one, else that of this computer.
-        source: what says so: the `container`, the `name` or the time of the `file`.
-    """
-
-    text: str
-    source: DateSource
 
 
 def container_date(metadata: Iterable[Mapping[str, str]]) -> str:
@@ -47,7 +35,7 @@ def container_date(metadata: Iterable[Mapping[str, str]]) -> str:
     return ""
 
 
-def film_date(stated: str, name: str, mtime_ns: int) -> FilmDate:
+def film_date(stated: str, name: str, mtime_ns: int) -> tuple[str, DateSource]:
     """When a film was filmed; a date without a zone is local.
 
     Dates in years of clocks that were not set (1904, 1970), before 1900 or in the future do not count.
@@ -57,22 +45,26 @@ def film_date(stated: str, name: str, mtime_ns: int) -> FilmDate:
         name: its path; the file name counts.
         mtime_ns: when the file was last changed, in ns since 1970.
 
+    Returns:
+        ISO 8601 with the zone, that of the container where it says one, else that of this computer; and what says so.
+
     Examples:
-        >>> film_date("", "day 1/VID-20190712-WA0003.mp4", 0).text[:19], film_date("", "20190712_143000.mp4", 0).source
+        >>> date, source = film_date("", "day 1/VID-20190712-WA0003.mp4", 0)
+        >>> date[:19], source
         ('2019-07-12T00:00:00', 'name')
     """
     with suppress(ValueError):
         if stated and _is_plausible(date := datetime.fromisoformat(stated)):
-            return FilmDate(_local(date).isoformat(), "container")
-    for found in _DATE.finditer(name.rpartition("/")[2]):
-        year, _, month, day, *clock = found.groups("0")
+            return _local(date).isoformat(), "container"
+    for match in _DATE.finditer(name.rpartition("/")[2]):
+        year, _, month, day, *clock = match.groups("0")
         with suppress(ValueError):  # February 30
-            hour, minute, second = map(int, clock)
-            date = datetime(int(year), int(month), int(day), hour, minute, second)
-            if _is_plausible(date):
-                return FilmDate(_local(date).isoformat(), "name")
+            if _is_plausible(
+                date := datetime.fromisoformat("{}-{}-{} {:0>2}:{:0>2}:{:0>2}".format(year, month, day, *clock))
+            ):
+                return _local(date).isoformat(), "name"
     date = datetime.fromtimestamp(mtime_ns // 10**9, UTC)
-    return FilmDate(_local(date).astimezone().isoformat(), "file")
+    return _local(date).astimezone().isoformat(), "file"
 
 
 def _local(date: datetime) -> datetime:

@@ -11,9 +11,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
-import numpy as np
-from jaxtyping import UInt8
-
 from prvr_search.films.info import (
     MATROSKA,
     MEND,
@@ -27,7 +24,7 @@ from prvr_search.films.info import (
     short,
     video_stream,
 )
-from prvr_search.films.picture import Matrix, display_matrix, to_rgb
+from prvr_search.films.picture import Matrix, Picture, display_matrix, to_rgb
 from prvr_search.films.timestamps import JUMP, interpolate_stamps, resample, with_need
 
 _INTERLEAVED = 10  # seconds: sound lies no further behind its picture in a file
@@ -53,7 +50,7 @@ class Frame(NamedTuple):
     """
 
     time: float
-    pixels: UInt8[np.ndarray, "h w 3"]
+    pixels: Picture
 
 
 class VideoFile:
@@ -367,7 +364,7 @@ class VideoFile:
         if is_first and pending:
             yield pending
 
-    def _picture(self, frame: Any, most: int | None = None) -> UInt8[np.ndarray, "h w 3"]:
+    def _picture(self, frame: Any, most: int | None = None) -> Picture:
         if frame.rotation != self._rotation:
             self._rotation, self._matrix = frame.rotation, display_matrix(frame)
         try:

@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
@@ -119,10 +119,8 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
                 continue
             suffix = _suffix(entry.name).lower()
             try:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(Path(entry.path))
-                elif entry.is_dir():
-                    links.append(Path(entry.path))
+                if entry.is_dir():
+                    (links if entry.is_symlink() else folders).append(Path(entry.path))
                 elif suffix not in SUFFIXES and suffix not in FORMATS:
                     others[suffix] += 1
                 elif stat.S_ISREG((status := entry.stat()).st_mode):
@@ -135,14 +133,13 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
                     (videos if suffix in SUFFIXES else texts).append(file)
             except OSError as error:
                 unlisted[Path(entry.path)] = error.strerror or str(error)
-    stems: dict[str, list[str]] = {}
+    stems, subtitles = defaultdict[str, list[str]](list), defaultdict[str, list[tuple[VideoPath, str]]](list)
     for video in videos:
-        stems.setdefault(video.id.removesuffix(_suffix(video.id)), []).append(video.id)
-    subtitles: dict[str, list[tuple[VideoPath, str]]] = {}
+        stems[video.id.removesuffix(_suffix(video.id))].append(video.id)
     for file in texts:
         stem, language = named_video(file.id, stems)
         for video in stems.get(stem, ()):
-            subtitles.setdefault(video, []).append((file, language))
+            subtitles[video].append((file, language))
         others[_suffix(file.id).lower()] += stem not in stems
     return Listing(tuple(sorted(videos, key=lambda video: video.id)), unlisted, dict(+others), subtitles)
 
@@ -159,8 +156,7 @@ def by_suffix(others: Mapping[str, int]) -> str:
 
 def _suffix(name: str) -> str:
     """As `Path.suffix`, in a tenth of its time."""
-    stem, dot, suffix = name.rpartition("/")[2].rpartition(".")
-    return dot + suffix if stem and suffix else ""
+    return os.path.splitext(name)[1]  # noqa: PTH122
 
 
 def prefix_of(folder: Path) -> str:

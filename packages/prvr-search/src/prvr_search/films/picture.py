@@ -40,13 +40,15 @@ _SCAN = b"\xff\xda"  # begins each scan of a JPEG; that of a preview in the file
 _FINE = 1024  # pixels of the longer side, more than any encoder takes
 
 
+Picture = UInt8[np.ndarray, "h w 3"]
+"""Red green blue, 0 to 255."""
 Matrix = tuple[int, int, int, int]
 """The linear part (a, b, c, d) of a display matrix: a point (x, y) is shown at `(a x + c y, b x + d y)`, y down."""
 
 
 def to_rgb(
     frame: Any, pixel_shape: Fraction | None = None, matrix: Matrix | None = None, most: int | None = None
-) -> UInt8[np.ndarray, "h w 3"]:
+) -> Picture:
     """The picture of a decoded frame, upright, with square pixels; made smaller where it would be larger than 4K.
 
     All of that in one step: a picture of 8K whose pixels are four times as wide as high would need half a gigabyte.
@@ -76,7 +78,7 @@ def to_rgb(
     return upright(tone_mapped(pixels, frame.color_trc) if is_hdr else pixels, matrix)
 
 
-def tone_mapped(pixels: UInt16[np.ndarray, "h w 3"], transfer: int) -> UInt8[np.ndarray, "h w 3"]:
+def tone_mapped(pixels: UInt16[np.ndarray, "h w 3"], transfer: int) -> Picture:
     """A picture in high dynamic range as a display of standard range shows it: what is brighter than white paper is
     compressed, with its hue.
 
@@ -109,7 +111,7 @@ def _lights(transfer: int) -> Float32[np.ndarray, " n"]:
     return (10_000 / _WHITE * (np.maximum(power - c1, 0) / (c2 - c3 * power)) ** (1 / m1)).astype(np.float32)
 
 
-def upright(pixels: UInt8[np.ndarray, "h w 3"], matrix: Matrix | None) -> UInt8[np.ndarray, "h2 w2 3"]:
+def upright(pixels: Picture, matrix: Matrix | None) -> UInt8[np.ndarray, "h2 w2 3"]:
     """Applies a display matrix, taken to the nearest quarter turn, mirrored or not.
 
     Examples:
@@ -141,7 +143,7 @@ def display_matrix(frame: Any) -> Matrix | None:
     return (int(rows[0]), int(rows[1]), int(rows[3]), int(rows[4])) if len(rows) == 9 else None
 
 
-def read_picture(source: Path | str | bytes | np.ndarray) -> UInt8[np.ndarray, "h w 3"]:
+def read_picture(source: Path | str | bytes | np.ndarray) -> Picture:
     """A picture as a viewer sees it: turned as its EXIF data say, on white where it is transparent, not too large.
 
     Of a picture that moves, it is the first one. The longer side has at most 1024 pixels afterwards.
@@ -170,7 +172,14 @@ def read_picture(source: Path | str | bytes | np.ndarray) -> UInt8[np.ndarray, "
     Image.init()
     formats = [name for name in PICTURE_PIXELS if name in Image.OPEN]
     try:
-        content = source if isinstance(source, bytes) else _read_file(Path(source).expanduser(), label)
+        content = source
+        if not isinstance(content, bytes):
+            path = Path(content).expanduser()
+            if not path.is_file():
+                raise InputError(
+                    f"{label}: {'not a regular file' if path.exists() else 'no such file'}. Name a picture."
+                )
+            content = read_bytes(path, _FILE_BYTES)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the size is checked here
             with Image.open(io.BytesIO(content), formats=formats) as image:
@@ -195,12 +204,6 @@ def read_picture(source: Path | str | bytes | np.ndarray) -> UInt8[np.ndarray, "
             f"{label}: cannot be read as a picture ({type(error).__name__}). Expected {', '.join(formats)}. Save it "
             "with another program."
         ) from error
-
-
-def _read_file(path: Path, label: str) -> bytes:
-    if not path.is_file():
-        raise InputError(f"{label}: {'not a regular file' if path.exists() else 'no such file'}. Name a picture.")
-    return read_bytes(path, _FILE_BYTES)
 
 
 def _check_cost(label: str, image: Any, content: bytes) -> None:

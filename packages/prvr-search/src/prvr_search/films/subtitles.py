@@ -11,7 +11,6 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from prvr.errors import DataError
-from prvr.reading import printable
 from prvr_search.films.decode import VideoFile
 from prvr_search.films.info import read_faults
 
@@ -106,7 +105,7 @@ def parse_subtitles(content: bytes, name: str, language: str = "") -> list[Subti
         raise DataError(f"{name}: not subtitles, or broken; skipped. Save it again, as SubRip in UTF-8.")
     if encoding not in _CERTAIN:
         advice = "If its words are wrong, save it as UTF-8."
-        logger.warning("%s: not UTF-8; it was read as %s. %s", printable(name), encoding, advice)
+        logger.warning("%s: not UTF-8; it was read as %s. %s", name, encoding, advice)
     return lines
 
 
@@ -144,7 +143,7 @@ def _lines(packets: Iterable[Any], origin: Fraction, name: str, language: str = 
                     lines += _decode(packet, origin, language)
     if not is_short:
         most = f"{_MOST_LINES:,} lines and {_MOST_TEXT:,} bytes in all, {_LONGEST:,} bytes of a line"
-        logger.warning("%s: more subtitles than are read (%s); the rest is left out.", printable(name), most)
+        logger.warning("%s: more subtitles than are read (%s); the rest is left out.", name, most)
     return sorted(lines, key=lambda line: line.start)
 
 

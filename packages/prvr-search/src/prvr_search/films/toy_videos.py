@@ -14,7 +14,7 @@ from prvr.data import Corpus
 from prvr.data.atomic import publish, replace_file, temporary_folder
 from prvr.encoders import Identity, choose_encoder
 from prvr.errors import DataError, InputError, MissingExtraError
-from prvr.reading import printable, short
+from prvr.reading import short
 from prvr.toy import Scenes, read_toy_scenes, render
 from prvr.toy.featurizers import TOY
 from prvr.toy.rendering import DAY, LOOKS, with_look
@@ -186,24 +186,3 @@ def foreign_video(encoder: Identity, videos: Iterable[Path]) -> Path | None:
         videos: the files, which are opened up to that video; none for other encoders.
     """
     return next((path for path in videos if is_toy_video(path) is False), None) if encoder.name == TOY else None
-
-
-def refuse_foreign(encoder: Identity, videos: Iterable[Path], named: bool = False) -> None:
-    """Refuses videos that are not of the toy corpus if the encoder is `toy`, which supports no others.
-
-    Args:
-        encoder, videos: as of `foreign_video`.
-        named: whether the user has named the encoder: then a warning is logged instead.
-
-    Raises:
-        DataError: a video is not of the toy corpus.
-    """
-    if (foreign := foreign_video(encoder, videos)) is None:
-        return
-    message = (
-        f"{printable(str(foreign))} is not a video of the toy corpus, and the encoder toy supports no others. Pass "
-        "another encoder with --encoder NAME."
-    )
-    if not named:
-        raise DataError(message)
-    logger.warning("%s The results have no meaning.", message)

@@ -6,7 +6,17 @@ from prvr_search.output.html import write_html
 from prvr_search.output.terminal import result_table
 from prvr_search.ranking.results import clock, clock_span
 
+WRITERS = {
+    "json": write_json,
+    "csv": write_csv,
+    "html": write_html,
+    "otio": write_timeline,
+    "chapters": write_chapters,
+}
+"""What writes results to a file, by the option of `prvr search`."""
+
 __all__ = [
+    "WRITERS",
     "clock",
     "clock_span",
     "result_table",

@@ -2,18 +2,17 @@
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from prvr.encoders import VideoEntry
 from prvr.errors import InputError, require
 from prvr.reading import printable
 from prvr_search.films import VideoError, VideoInfo, open_video
-from prvr_search.output.files import write_text
+from prvr_search.output.files import Place, write_text
 from prvr_search.ranking.results import SearchResult
 
 logger = logging.getLogger(__name__)
@@ -24,7 +23,6 @@ CHAPTERS = (".vtt", ".ffmeta", ".txt")
 """Endings of files of chapters: WebVTT, or the metadata of FFmpeg."""
 _NEAR = 0.05  # share by which an average rate may be below that of the timecode: frames are dropped
 _ROUNDING = 1e-4  # frames
-Place = Callable[[VideoEntry], str]
 
 
 def has_timelines() -> bool:
@@ -69,7 +67,7 @@ def timeline(
                 with open_video(hit.video.path) as file:
                     info = file.info
             except VideoError as error:
-                logger.warning("not in the timeline: %s", printable(str(error)))
+                logger.warning("not in the timeline: %s", error)
                 continue
             rate, zero = _clock(otio, info)
             rates.add(rate)

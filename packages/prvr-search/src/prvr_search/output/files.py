@@ -8,32 +8,21 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from prvr.data.atomic import write_output
+from prvr.encoders import VideoEntry
 from prvr.reading import is_unicode, printable
 from prvr_search.ranking.results import SearchResult
 
 FORMAT = 3
 """Version of the JSON: since 2 a hit holds its video as an object of its own, since 3 it has no confidence."""
-COLUMNS = (
-    "query",
-    "rank",
-    "video",
-    "score",
-    "start",
-    "end",
-    "duration",
-    "path",
-    "alike",
-    "line",
-    "filmed",
-    "filmed_by",
-)
+Place = Callable[[VideoEntry], str]
+"""Where a video lies, for another program."""
 _FORMULA = "=+-@\t\r\n＝＋－＠"  # the wide ones too: some programs take them for the narrow
 
 
@@ -60,25 +49,29 @@ def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
     write_text(path, csv_table(results))
 
 
-def csv_table(results: Sequence[SearchResult]) -> str:
+def csv_table(results: Sequence[SearchResult], place: Place = lambda video: video.path) -> str:
     """A line for each hit, UTF-8: query, rank, video, score, start, end, duration (seconds), path, the
     videos that were folded into it, with `; ` between them, the line that matches best, when it was
     filmed and what says so.
 
     A text that a spreadsheet would take for a formula, because it begins with `=`, `+`, `-`, `@`, a tab or a line end,
     gets a `'` before it. Control characters in names are written as escapes.
+
+    Args:
+        results: of searches.
+        place: gives the path of a video.
     """
     content = io.StringIO(newline="")
     writer = csv.writer(content)
-    writer.writerow(COLUMNS)
+    names = "query,rank,video,score,start,end,duration,path,alike,line,filmed,filmed_by"
+    writer.writerow(names.split(","))
     for result in results:
         for rank, hit in enumerate(result.hits, 1):
-            query, video, path_ = (cell(text) for text in (result.query, hit.video.id, hit.video.path))
-            times = [f"{value:.3f}" for value in (hit.start, hit.end, hit.video.duration)]
-            dates = hit.video.filmed, hit.video.filmed_by
-            line = cell(hit.lines[0].text) if hit.lines else ""
-            duplicates = cell("; ".join(entry.id for entry in hit.alike))
-            writer.writerow([query, rank, video, f"{hit.score:.6f}", *times, path_, duplicates, line, *dates])
+            video, line = hit.video, hit.lines[0].text if hit.lines else ""
+            times = [f"{value:.3f}" for value in (hit.start, hit.end, video.duration)]
+            texts = map(cell, (place(video), "; ".join(other.id for other in hit.alike), line))
+            first = cell(result.query), rank, cell(video.id), f"{hit.score:.6f}"
+            writer.writerow([*first, *times, *texts, video.filmed, video.filmed_by])
     return content.getvalue()
 
 

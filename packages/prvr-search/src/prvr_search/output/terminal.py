@@ -6,7 +6,7 @@ from itertools import pairwise
 from textwrap import fill
 
 from rich import box
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -24,9 +24,8 @@ _NAMES = (18, 32)  # width of the names: the least, and the most
 def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) -> Table:
     """A table with a row for each hit: rank, video, score, best moment, and the relevance curve.
 
-    A video is shown as its file name, which is wrapped where it is long, and below it the folder, which is shortened in
-    the middle, and when it was filmed. Copies of the file, and videos that are folded into the hit, are named below;
-    the caption says how many videos were folded.
+    A video is shown as its file name, and below it the folder and when it was filmed. Copies of the file, and videos
+    that are folded into the hit, are named below; the caption says how many videos were folded.
 
     The curve shows how well each part of the video fits, from left to right. All hits of the query share one scale, see
     `SearchResult.scale`.
@@ -55,13 +54,12 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         # Text, not str: a name may hold square brackets, which rich would read as markup
         name = Text(file)
         if folder:
-            name.append("\n" + shortened(folder, column, "..." if plain else "…"), "dim")
+            name.append(f"\n{folder}", "dim")
         if filmed := date_line(hit.video):
             name.append(f"\n{filmed}", "dim")
         for also, videos in (("also", hit.copies), ("also as", hit.alike)):
             for video in videos:
-                rest = shortened(printable(video.id), column - len(also) - 1, "..." if plain else "…")
-                name.append(f"\n{also} {rest}", "dim")
+                name.append(f"\n{also} {printable(video.id)}", "dim")
         for subtitle in hit.lines[:1]:
             text = f"{line_head(subtitle)} {printable(subtitle.text)}"
             line.append("\n" + fill(text if plain else f"“{text}”", room), "italic")
@@ -109,21 +107,6 @@ def split_name(video_id: str) -> tuple[str, str]:
     """
     folder, _, file = video_id.rpartition("/")
     return file, folder
-
-
-def shortened(text: str, width: int, mark: str = "…") -> str:
-    """A text without its middle, if it is wider than so many columns.
-
-    Examples:
-        >>> shortened("holiday/2024/day 1", 11), shortened("day 1", 11)
-        ('holid…day 1', 'day 1')
-    """
-    if cell_len(text) <= width:
-        return text
-    room = max(2, width - cell_len(mark))
-    head = chop_cells(text, room - room // 2)[0]
-    tail = chop_cells(text[::-1], room // 2)[0][::-1]
-    return head + mark + tail
 
 
 def blocks(values: Sequence[float], low: float, high: float, width: int, letters: str = BLOCKS) -> str:

@@ -60,29 +60,9 @@ def _is_below(patterns: Sequence[str]) -> Passes:
     return lambda video: video.id.casefold().startswith(inside) or fits(video)
 
 
-def _file_name(video: Any) -> str:
-    return video.id.rpartition("/")[2]
-
-
 def filmed(video: Any) -> float:
     """When the video of a `prvr.encoders.VideoEntry` was filmed, in seconds since 1970; before then negative."""
     return datetime.fromisoformat(video.filmed).timestamp() if video.filmed else video.mtime_ns / 1e9
-
-
-def _since(time: datetime) -> Passes:
-    return lambda video: filmed(video) >= time.timestamp()
-
-
-def _until(time: datetime) -> Passes:
-    return lambda video: filmed(video) < time.timestamp()
-
-
-def _at_least(seconds: float) -> Passes:
-    return lambda video: video.duration >= seconds
-
-
-def _at_most(seconds: float) -> Passes:
-    return lambda video: video.duration <= seconds
 
 
 @dataclass(frozen=True)
@@ -118,23 +98,47 @@ class SearchFilter:
     ] = ()
     names: Annotated[
         Sequence[str],
-        Condition("name", "patterns", _matches(_file_name), "File name", _NAMED, "*.mp4"),
+        Condition("name", "patterns", _matches(lambda x: x.id.rpartition("/")[2]), "File name", _NAMED, "*.mp4"),
     ] = ()
     after: Annotated[
         datetime | None,
-        Condition("after", "time", _since, "Filmed after", "videos filmed on this date or later"),
+        Condition(
+            "after",
+            "time",
+            lambda time: lambda x: filmed(x) >= time.timestamp(),
+            "Filmed after",
+            "videos filmed on this date or later",
+        ),
     ] = None
     before: Annotated[
         datetime | None,
-        Condition("before", "time", _until, "Filmed before", "videos filmed before this date"),
+        Condition(
+            "before",
+            "time",
+            lambda time: lambda x: filmed(x) < time.timestamp(),
+            "Filmed before",
+            "videos filmed before this date",
+        ),
     ] = None
     longer: Annotated[
         float | None,
-        Condition("longer", "seconds", _at_least, "At least (minutes)", "videos of at least this duration"),
+        Condition(
+            "longer",
+            "seconds",
+            lambda seconds: lambda x: x.duration >= seconds,
+            "At least (minutes)",
+            "videos of at least this duration",
+        ),
     ] = None
     shorter: Annotated[
         float | None,
-        Condition("shorter", "seconds", _at_most, "At most (minutes)", "videos of at most this duration"),
+        Condition(
+            "shorter",
+            "seconds",
+            lambda seconds: lambda x: x.duration <= seconds,
+            "At most (minutes)",
+            "videos of at most this duration",
+        ),
     ] = None
 
     def __post_init__(self) -> None:
@@ -151,12 +155,10 @@ class SearchFilter:
                     value.timestamp()
                 except (ValueError, OverflowError, OSError) as error:  # the years at both ends of the calendar
                     raise InputError(f"SearchFilter: {name}={value}; expected a year from 1970 on") from error
-        if self.longer is not None and self.shorter is not None and self.longer > self.shorter:
-            raise InputError(f"SearchFilter: longer={self.longer} and shorter={self.shorter}: no video can be both")
-        if self.after and self.before and self.after.timestamp() >= self.before.timestamp():
-            raise InputError(
-                f"SearchFilter: after={self.after} and before={self.before}: no video can have such a time"
-            )
+
+        no_duration = self.longer is not None and self.shorter is not None and self.longer > self.shorter
+        if no_duration or (self.after and self.before and self.after.timestamp() >= self.before.timestamp()):
+            raise InputError(f"{self}: no video can be both longer and shorter, or filmed both after and before")
 
     def __bool__(self) -> bool:
         return self != SearchFilter()

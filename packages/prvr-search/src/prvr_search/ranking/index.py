@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32
 
 from prvr.data.atomic import ABANDONED_AFTER, clear_half_written
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
@@ -31,7 +31,7 @@ from prvr_search.ranking.scores import (
     video_scores,
     window_timelines,
 )
-from prvr_search.ranking.snapshot import Snapshot, features_hash, unpacked
+from prvr_search.ranking.snapshot import Numbers, Queries, Snapshot, Vector, features_hash, unpacked
 from prvr_search.store.lines import Lines
 from prvr_search.vectors.embedding import cut_windows, embed, index_key
 from prvr_search.vectors.files import (
@@ -237,7 +237,7 @@ class VideoIndex:
         name, videos = "exact" if backend is None else backend.name, len(snapshot.entries)
         return tuple(SearchResult(str(query), best[:k], videos, name) for query, best in zip(asked, hits, strict=True))
 
-    def encode(self, query: str | Query) -> Float32[np.ndarray, " e"]:
+    def encode(self, query: str | Query) -> Vector:
         """The unit vector of a query, in the space of the index; two in one row, if its model has one for frames.
 
         Raises:
@@ -290,25 +290,20 @@ class VideoIndex:
             self._backend = open_backend(self._wanted)
         if self._synced is not snapshot:
             if self._backend is not None and snapshot.files:
-                self._backend.sync(_clip_source(snapshot))
+                self._backend.sync(
+                    ClipSource(
+                        hashlib.sha256("".join(file.path.stem for file in snapshot.pack).encode()).hexdigest(),
+                        self.model.dim,
+                        self.model.clips,
+                        len(snapshot.clip_owners),
+                        lambda: (candidate_clips(self.model, file.read()) for file in snapshot.pack),
+                    )
+                )
             self._synced = snapshot
         return self._backend
 
 
-def _clip_source(snapshot: Snapshot) -> ClipSource:
-    """What a backend sees: the clips of the pack."""
-    model = snapshot.model
-    name = hashlib.sha256("".join(file.path.stem for file in snapshot.pack).encode()).hexdigest()
-
-    def blocks() -> Iterator[Float32[np.ndarray, "w c d"]]:
-        return (candidate_clips(model, file.read()) for file in snapshot.pack)
-
-    return ClipSource(name, model.dim, model.clips, len(snapshot.clip_owners), blocks)
-
-
-def _sequence_hits(
-    snapshot: Snapshot, texts: Float32[np.ndarray, "2 e"], within: float, videos: Int64[np.ndarray, " n"], k: int
-) -> tuple[SearchHit, ...]:
+def _sequence_hits(snapshot: Snapshot, texts: Queries, within: float, videos: Numbers, k: int) -> tuple[SearchHit, ...]:
     """The hits of two sentences of which one is to follow the other, best first, each with one moment.
 
     The videos are those whose scores for the two have the highest sum; their order is that of the sum of two places on
@@ -334,9 +329,9 @@ def _sequence_hits(
 def _hits(
     snapshot: Snapshot,
     query: Query,
-    text: Float32[np.ndarray, " d"],
-    videos: Int64[np.ndarray, " n"],
-    scores: Float32[np.ndarray, " v"] | None,
+    text: Vector,
+    videos: Numbers,
+    scores: Vector | None,
     k: int,
     moments: int,
     lines: Mapping[int, Sequence[tuple[float, SubtitleLine]]],

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float32
 
 from prvr.errors import InputError
 from prvr.reading import is_unicode, printable, short
 from prvr_search.films.picture import read_picture
 from prvr_search.ranking.results import clock, clock_span
 from prvr_search.ranking.scores import timed_rows
-from prvr_search.ranking.snapshot import Snapshot
+from prvr_search.ranking.snapshot import Queries, Snapshot, Vector
 from prvr_search.vectors.model import EncodesPictures, SearchModel, unit
 
 WITHOUT = 0.5
@@ -93,8 +92,7 @@ class Query:
                 "Query: nothing to search for. Pass a sentence, a picture, a moment of a video, or `subtitles`."
             )
         if (self.without or self.then) and not self.shows:
-            name = "without" if self.without else "then"
-            raise InputError(f"Query: `{name}` alone is not a query: add a sentence, a picture or a moment.")
+            raise InputError("Query: `without` and `then` need a sentence, a picture or a moment beside them.")
         if not self.within > 0:
             raise InputError(f"Query: within={self.within}; expected a positive number of seconds")
 
@@ -111,14 +109,8 @@ class Query:
     @property
     def sentence(self) -> str | None:
         """The sentence, if there is one and nothing else."""
-        plain = (
-            len(self.texts) == 1
-            and not self.without
-            and self.image is None
-            and self.like is None
-            and not self.subtitles
-            and not self.then
-        )
+        others = self.without or self.subtitles or self.then
+        plain = len(self.texts) == 1 and not others and self.image is None and self.like is None
         return self.texts[0] if plain else None
 
     @property
@@ -129,15 +121,17 @@ class Query:
     def __str__(self) -> str:
         """The query in words, for tables and titles."""
         name = Path(self.image).name if isinstance(self.image, str | Path) else "a picture"
-        picture = [] if self.image is None else [f"like {printable(name)}"]
-        film = [] if self.passage is None else [f"like {self.passage}"]
-        lines = [f"subtitles: {self.subtitles}"] if self.subtitles else []
-        parts = " + ".join([*self.texts, *picture, *film, *lines])
-        then = [f"then {self.then}"] if self.then else []
-        return ", ".join([parts, *(f"without {text}" for text in self.without), *then])
+        parts = [
+            *self.texts,
+            "" if self.image is None else f"like {printable(name)}",
+            "" if self.passage is None else f"like {self.passage}",
+            self.subtitles and f"subtitles: {self.subtitles}",
+        ]
+        others = *(f"without {text}" for text in self.without), self.then and f"then {self.then}"
+        return ", ".join(filter(None, (" + ".join(filter(None, parts)), *others)))
 
 
-def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float32[np.ndarray, " e"]:
+def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Vector:
     """The unit vector that videos are compared with, or the two in one row that their clips and their frames are.
 
     Args:
@@ -177,7 +171,7 @@ def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float3
     return target.ravel()
 
 
-def same_width(queries: Sequence[Float32[np.ndarray, " _"]]) -> Float32[np.ndarray, "q e"]:
+def same_width(queries: Sequence[Vector]) -> Queries:
     """Queries of one width: where some have two vectors, the only one of another stands twice.
 
     Examples:
@@ -188,7 +182,7 @@ def same_width(queries: Sequence[Float32[np.ndarray, " _"]]) -> Float32[np.ndarr
     return np.stack([np.tile(query, width // len(query)) for query in queries])
 
 
-def passage_vector(snapshot: Snapshot, passage: Passage) -> Float32[np.ndarray, " d"]:
+def passage_vector(snapshot: Snapshot, passage: Passage) -> Vector:
     """The mean direction of what the index stores of a moment: of its frames, or of its clips, see `timed_rows`.
 
     Args:

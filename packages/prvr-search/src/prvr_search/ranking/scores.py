@@ -9,14 +9,14 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32
 
 from prvr.data.sampling import GROWTH, level_counts, segment_mean
 from prvr.errors import DataError
 from prvr.scoring import at_steps, unit_rows
 from prvr_search.ranking.backends import CandidateBackend
 from prvr_search.ranking.results import CURVE_PARTS, WindowTimeline, highest
-from prvr_search.ranking.snapshot import Snapshot, unpacked
+from prvr_search.ranking.snapshot import Numbers, Queries, Snapshot, Vector, unpacked
 from prvr_search.vectors.files import Arrays
 from prvr_search.vectors.model import CLIP_TIMES, Rescores, SearchModel, unit
 
@@ -56,8 +56,8 @@ def fuse(*rankings: Sequence[int], constant: float = 60.0) -> list[int]:
 
 
 def find_candidates(
-    backend: CandidateBackend | None, snapshot: Snapshot, text: Float32[np.ndarray, "q e"], k: int
-) -> list[Int64[np.ndarray, " _"]] | None:
+    backend: CandidateBackend | None, snapshot: Snapshot, text: Queries, k: int
+) -> list[Numbers] | None:
     """For each query, numbers of the videos of its nearest clips, ascending: `num_candidates(k)` of them, if there are.
 
     Of copies of a video, only the first is a candidate.
@@ -94,7 +94,7 @@ def find_candidates(
         vectors *= 2
 
 
-def video_scores(snapshot: Snapshot, text: Float32[np.ndarray, "q e"]) -> Float32[np.ndarray, "q v"]:
+def video_scores(snapshot: Snapshot, text: Queries) -> Float32[np.ndarray, "q v"]:
     """Scores of every query with every video of the index, by its best window.
 
     Args:
@@ -114,7 +114,7 @@ def video_scores(snapshot: Snapshot, text: Float32[np.ndarray, "q e"]) -> Float3
     return best
 
 
-def nearly_best(videos: Int64[np.ndarray, " n"], scores: Float32[np.ndarray, " v"] | None, k: int) -> list[int]:
+def nearly_best(videos: Numbers, scores: Vector | None, k: int) -> list[int]:
     """The k best of some videos, and those that are as good but for rounding, best first; all without scores."""
     if scores is None:
         return videos.tolist()
@@ -125,9 +125,7 @@ def nearly_best(videos: Int64[np.ndarray, " n"], scores: Float32[np.ndarray, " v
     return videos[np.argsort(-values, kind="stable")][: k + _TIES].tolist()
 
 
-def cosines_of(
-    model: SearchModel, arrays: Arrays, text: Float32[np.ndarray, "q e"]
-) -> dict[str, Float32[np.ndarray, "_ q"]]:
+def cosines_of(model: SearchModel, arrays: Arrays, text: Queries) -> dict[str, Float32[np.ndarray, "_ q"]]:
     """Of queries with the rows of each kind that counts."""
     clips, frames = text[:, : model.dim], text[:, -model.dim :]  # the same, where a query has only one vector
     kinds = ("clips", model.clip_weight or model.frames_by_clip, clips), ("frames", model.frame_weight, frames)
@@ -162,7 +160,7 @@ def candidate_clips(model: SearchModel, arrays: Arrays) -> Float32[np.ndarray, "
     return clips.reshape(len(arrays["steps"]), model.clips, model.dim)
 
 
-def window_timelines(model: SearchModel, arrays: Arrays, text: Float32[np.ndarray, " e"]) -> list[WindowTimeline]:
+def window_timelines(model: SearchModel, arrays: Arrays, text: Vector) -> list[WindowTimeline]:
     """Score and timeline of each window of a video, in order of time.
 
     The timeline is that of its frames (where means follow them, by `mean_lines`) and clips, weighted as in the score,
@@ -273,7 +271,7 @@ def mean_lines(scores: Sequence[Float32[np.ndarray, " m"]], steps: Sequence[int]
 
 
 @lru_cache
-def _level_ends(count: int) -> Int64[np.ndarray, " n"]:
+def _level_ends(count: int) -> Numbers:
     """Where each level ends in the rows of a window, see `prvr.data.sampling.level_counts`; cached."""
     return np.cumsum(level_counts(count))
 

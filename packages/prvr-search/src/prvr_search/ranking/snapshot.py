@@ -8,11 +8,17 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float32, Int64
 
 from prvr.encoders import VideoEntry
 from prvr_search.vectors.files import Arrays, VectorFile
 from prvr_search.vectors.model import SearchModel
+
+Numbers = Int64[np.ndarray, " n"]
+"""Of videos, or of windows."""
+Vector = Float32[np.ndarray, " n"]
+Queries = Float32[np.ndarray, "q e"]
+"""Unit vectors, or two in a row."""
 
 
 class Block(NamedTuple):
@@ -24,8 +30,8 @@ class Block(NamedTuple):
         arrays: their vectors.
     """
 
-    videos: Int64[np.ndarray, " v"]
-    starts: Int64[np.ndarray, " v"]
+    videos: Numbers
+    starts: Numbers
     arrays: Arrays
 
 
@@ -45,7 +51,7 @@ class Videos:
         return {entry.id: number for number, entry in enumerate(self.entries)}
 
     @cached_property
-    def originals(self) -> Int64[np.ndarray, " v"]:
+    def originals(self) -> Numbers:
         """For each video the number of the first one whose file has the same content: its own, if it is no copy."""
         first = dict[str, int]()
         numbers = (first.setdefault(entry.sha256, number) for number, entry in enumerate(self.entries))
@@ -72,7 +78,7 @@ class Snapshot(Videos):
         return {video: (number, place) for number, file in files for place, video in enumerate(file.videos)}
 
     @cached_property
-    def owners(self) -> list[Int64[np.ndarray, " v"]]:
+    def owners(self) -> list[Numbers]:
         """For each file the numbers of its videos, of copies the first; -1 where it is another one."""
         owners = [np.full(len(file.videos), -1, np.int64) for file in self.files]
         for number in np.unique(self.originals).tolist():
@@ -89,7 +95,7 @@ class Snapshot(Videos):
         return self.files[:count]
 
     @cached_property
-    def clip_owners(self) -> Int64[np.ndarray, " w"]:
+    def clip_owners(self) -> Numbers:
         """For each window of the pack the number of its video; -1 for those that do not count."""
         pairs = zip(self.owners, self.pack, strict=False)
         return np.concatenate([np.repeat(owners, file.windows) for owners, file in pairs])
@@ -104,8 +110,9 @@ class Snapshot(Videos):
         for file, owners in zip(self.files, self.owners, strict=True):
             if (owners >= 0).any():
                 block = Block(owners, file.starts[:-1], file.read())
-                if self.model.frame_means:
-                    total += _mean_sum(block)
+                if self.model.frame_means:  # of the last row of each window
+                    rows = block.arrays["frames"][np.cumsum(block.arrays["frames.counts"]) - 1].astype(np.float32)
+                    total += np.repeat((owners >= 0) / file.windows, file.windows) @ rows
                 yield block
         if self.model.frame_means:  # so that they need not be read again for it
             self.__dict__["mean_frame"] = (total / max(1, len(np.unique(self.originals)))).astype(np.float32)
@@ -116,7 +123,7 @@ class Snapshot(Videos):
         return self.files[number].of(place)
 
     @cached_property
-    def mean_frame(self) -> Float32[np.ndarray, " d"]:
+    def mean_frame(self) -> Vector:
         """The mean over videos of the mean of their frames, where windows store it, see `SearchModel.frame_means`."""
         for _ in self.blocks():
             pass
@@ -126,14 +133,6 @@ class Snapshot(Videos):
 def features_hash(entry: VideoEntry) -> str:
     """What the vectors of a video depend on beside the model: the hash of its features, as far as they have one."""
     return entry.features or hashlib.sha256(f"{entry.sha256} {entry.frames} {entry.duration}".encode()).hexdigest()
-
-
-def _mean_sum(block: Block) -> Float[np.ndarray, " d"]:
-    """The sum over the videos of a block of the mean of their frames: of the last row of each window."""
-    rows = block.arrays["frames"][np.cumsum(block.arrays["frames.counts"]) - 1].astype(np.float32)
-    windows = np.diff(np.append(block.starts, len(rows)))
-    shares = np.repeat((block.videos >= 0) / windows, windows)
-    return shares @ rows
 
 
 def unpacked(arrays: Arrays, name: str, *, raw: bool = False) -> Float32[np.ndarray, "n d"]:

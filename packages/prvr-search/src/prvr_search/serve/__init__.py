@@ -5,9 +5,16 @@ Examples:
 """
 
 from prvr_search.serve.app import create_app
-from prvr_search.serve.security import EVERYWHERE, read_host, read_root, read_token
-from prvr_search.serve.server import check_bind, serve
-from prvr_search.serve.settings import ServeLimits, ServeSettings
+from prvr_search.serve.server import serve
+from prvr_search.serve.settings import (
+    EVERYWHERE,
+    ServeLimits,
+    ServeSettings,
+    check_bind,
+    read_host,
+    read_root,
+    read_token,
+)
 
 __all__ = [
     "EVERYWHERE",

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from starlette.responses import StreamingResponse
 
 import prvr_search
 from prvr import __version__
-from prvr.errors import InputError
+from prvr.errors import InputError, MissingExtraError
 from prvr.reading import printable
 from prvr_search import Library, SearchResult
 from prvr_search.films import SubtitleLine, VideoError
@@ -27,7 +27,7 @@ from prvr_search.ranking.filters import CONDITIONS
 from prvr_search.serve import schema
 from prvr_search.serve.files import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail, pieces_of, send_file
 from prvr_search.serve.schema import Key, Seconds
-from prvr_search.serve.security import COOKIE, SecurityMiddleware, Sessions
+from prvr_search.serve.security import COOKIE, PICTURE, SecurityMiddleware, Sessions
 from prvr_search.serve.service import Busy, Service
 from prvr_search.serve.settings import ServeSettings
 
@@ -40,7 +40,6 @@ _INPUTS = {
     "time": 'type="date" min="1900-01-01" max="9998-12-31"',
     "seconds": 'type="number" min="0" step="any" inputmode="decimal"',
 }
-_PICTURE = "/api/search/picture"
 _DEFAULT_PREVIEW = 30.0  # seconds
 _ROUNDING = 0.001  # seconds by which a preview may be too long: times in addresses are rounded
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
@@ -113,25 +112,21 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
 
     for kind, status, tell in (
         (InputError, 400, str),
+        (MissingExtraError, 501, str),
         (VideoError, 415, "cannot be shown: {0.reason}".format),  # without its path
         (ClientDisconnect, 400, lambda _: "the upload is incomplete"),
     ):
-        app.add_exception_handler(kind, _answer(status, tell))
+        app.add_exception_handler(
+            kind, lambda _, error, status=status, tell=tell: JSONResponse({"detail": tell(error)}, status)
+        )
     app.mount("/static", StaticFiles(directory=_WEB), name="static")
     app.add_middleware(
         SecurityMiddleware,  # pyright: ignore[reportArgumentType]
-        hosts=settings.hosts,
-        most_bytes={_PICTURE: settings.limits.picture_bytes, "": settings.limits.body_bytes},
+        settings=settings,
         sessions=sessions,
         registry=service.registry,
-        root_path=settings.root_path,
     )
     return app
-
-
-def _answer(status: int, tell: Callable[[Any], str]) -> Callable[[Request, Exception], JSONResponse]:
-    """What answers an exception with a status and what is told of it."""
-    return lambda _, error: JSONResponse({"detail": tell(error)}, status)
 
 
 def _media(*types: str) -> dict[str, Any]:
@@ -169,11 +164,14 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
     @router.post("/api/session")
     async def session(request: Request, response: Response) -> dict[str, int]:
         """Exchange the token for a cookie, for players; gives its lifetime."""
-        secure = request.url.scheme == "https"
-        cookie = sessions.new_cookie()
-        root = request.scope.get("root_path") or "/"
         response.set_cookie(
-            COOKIE, cookie, sessions.seconds, path=root, httponly=True, samesite="strict", secure=secure
+            COOKIE,
+            sessions.new_cookie(),
+            sessions.seconds,
+            path=request.scope.get("root_path") or "/",
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
         )
         return {"seconds": sessions.seconds}
 
@@ -206,7 +204,7 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
 
     body = {"requestBody": {"content": {"application/octet-stream": _BINARY}}}
 
-    @router.post(_PICTURE, openapi_extra=body, response_model=schema.SearchResponse)
+    @router.post(PICTURE, openapi_extra=body, response_model=schema.SearchResponse)
     async def search_picture(request: Request, options: Annotated[schema.SearchParameters, Query()]) -> SearchResult:
         """Videos and moments for a picture; the body is its file (JPEG, PNG, WebP, GIF, BMP), which is not kept."""
         query = asked(options.query, await service.picture(request.body))

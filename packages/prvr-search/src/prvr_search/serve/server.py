@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
@@ -24,9 +23,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from prvr.config import ConfigError
 from prvr_search import Library
 from prvr_search.serve.app import CLOSING, create_app
-from prvr_search.serve.security import EVERYWHERE, OVERLOADED, is_loopback
+from prvr_search.serve.security import OVERLOADED
 from prvr_search.serve.service import Service
-from prvr_search.serve.settings import ServeLimits, ServeSettings
+from prvr_search.serve.settings import EVERYWHERE, ServeLimits, ServeSettings, check_bind
 
 _HEADER_BYTES = 16 * 1024
 # Shares of the grace period after which waiting clients get 503, connections are cut, and requests are abandoned.
@@ -47,11 +46,8 @@ def room_for(connections: int) -> int:
         import resource
     except ImportError:  # Windows has no such limit
         return connections
-    try:
-        is_open = len([*Path("/dev/fd").iterdir()])
-    except OSError:
-        is_open = os.open(os.devnull, os.O_RDONLY)  # the lowest free number: as many are open, if none was closed
-        os.close(is_open)
+    is_open = os.open(os.devnull, os.O_RDONLY)  # the lowest free number: as many are open, if none was closed
+    os.close(is_open)
     others = is_open + BACKLOG + _SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited, wanted = resource.RLIM_INFINITY, connections + others
@@ -159,24 +155,6 @@ class Connection(H11Protocol):
         """Closes the connection at once, whatever is being sent."""
         self.connections.discard(self)
         self.transport.abort()
-
-
-def check_bind(host: str, token: str | None, without_token: bool) -> None:
-    """Refuses to listen to other machines without a token.
-
-    Args:
-        host: address to listen at.
-        token: the token that clients must send.
-        without_token: whether to serve other machines without a token all the same.
-
-    Raises:
-        ConfigError: other machines could watch every indexed video.
-    """
-    if not is_loopback(host) and token is None and not without_token:
-        raise ConfigError(
-            f"--host {host}: other machines could watch every indexed video. Set a token (--token-file FILE, or "
-            "PRVR_TOKEN), keep to --host 127.0.0.1, or pass --without-token behind a proxy that requires one."
-        )
 
 
 class Server(uvicorn.Server):

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote
@@ -112,10 +111,6 @@ class Workers:
 
 class _Stopped(Exception):
     """The server ends."""
-
-
-def _without_path(hit: SearchHit) -> SearchHit:
-    return replace(hit, video=replace(hit.video, path=hit.video.id))
 
 
 class Service:
@@ -301,15 +296,13 @@ class Service:
         def made() -> str:
             hits = []
             for each in request.hits:
-                video, score = self.catalogue.get(each.key), each.score or 0.0
+                moment = Moment(each.start, each.end, each.score or 0.0)
                 lines = (SubtitleLine(each.start, each.end, each.line),) if each.line else ()
-                moments = (Moment(each.start, each.end, score),)
-                hits.append(SearchHit(video, score, each.start, each.end, moments, (), lines=lines))
+                video = self.catalogue.get(each.key)
+                hits.append(SearchHit(video, moment.score, each.start, each.end, (moment,), (), lines=lines))
             results = [SearchResult(request.query, tuple(hits), len(self.catalogue), "exact")]
             if request.kind == "csv":
-                return csv_table([replace(results[0], hits=tuple(map(_without_path, hits)))])
-            if not has_timelines():
-                raise HTTPException(501, "this server cannot make timelines: OpenTimelineIO is not installed")
+                return csv_table(results, lambda video: video.id)
             return timeline(results, ".otio", lambda video: quote(video.id))
 
         return await self._media.run(made), request.kind

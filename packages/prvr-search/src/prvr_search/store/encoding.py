@@ -11,21 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
 
 from prvr.data.hashes import hash_file
 from prvr.data.on_device import read_ahead
 from prvr.encoders import ClipEncoder, ClipWindow, VideoEncoder
 from prvr.encoders.entries import FeatureSpec
 from prvr.errors import DataError
-from prvr.reading import printable
 from prvr_search.films.clips import CLIP
 from prvr_search.films.decode import Frame, VideoFile, open_video
 from prvr_search.films.info import FIELDS_VERSION, VideoError, check_rate
-from prvr_search.films.listing import Listing, VideoPath, below
+from prvr_search.films.listing import Listing, VideoPath
 from prvr_search.films.subtitles import SubtitleLine, read_tracks
 from prvr_search.recognisers import Recogniser
-from prvr_search.store.features import FeaturesUnreachable, Film, check_line, encoder_key
+from prvr_search.store.features import Features, FeaturesUnreachable, Film, check_line, encoder_key
 from prvr_search.store.store import LibraryUnwritable, Store
 
 logger = logging.getLogger(__name__)
@@ -47,48 +45,17 @@ class Unreadable:
         id: its path below the folder.
         reason, remedy: why, and what to do.
         is_new: whether it was found out just now.
-        is_passing: whether the operating system refused to read it, which is tried again at the next update.
     """
 
     id: str
     reason: str
     remedy: str
     is_new: bool = False
-    is_passing: bool = False
-
-
-@dataclass(frozen=True)
-class UpdateReport:
-    """What an update of a library has done, by the ids of videos.
-
-    Args:
-        encoded: videos whose content is new.
-        moved: videos that were renamed, moved or copied; nothing was encoded.
-        missing: paths of videos that were seen before and are not there now; what was computed of them is kept.
-        unreadable: videos that cannot be encoded.
-        waiting: videos that are not encoded yet: another process is doing it, or the library cannot be written.
-        unlisted: folders that cannot be listed, with the reason.
-        others: the number of files that are no videos, by suffix.
-        searchable: the number of videos that are encoded.
-        offline: the folder is missing or holds no video any more, for example because its disk is not plugged in.
-        problem: why the library cannot be written; empty if it can.
-    """
-
-    encoded: tuple[str, ...] = ()
-    moved: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    unreadable: tuple[Unreadable, ...] = ()
-    waiting: tuple[str, ...] = ()
-    unlisted: tuple[tuple[str, str], ...] = ()
-    others: tuple[tuple[str, int], ...] = ()
-    searchable: int = 0
-    offline: bool = False
-    problem: str = ""
 
 
 @dataclass
 class Update:
-    """Encodes or recognises the videos of a folder that were not yet, and notes where all of them are.
+    """Encodes or recognises the videos of a folder that were not yet, notes where all of them are, and says what it did.
 
     Faults of a file's content are kept with the content. What the operating system refuses, such as a file without
     read permission, is tried again at the next update.
@@ -101,6 +68,16 @@ class Update:
             described, and subtitles are read.
         open_encoder: opens the encoder or recogniser; called when the first video needs it.
         progress: called now and then if there is anything to do.
+
+    Attributes:
+        encoded: the ids of videos whose content is new.
+        moved: those of videos that were renamed, moved or copied; nothing was encoded.
+        waiting: those of videos that are not encoded yet: another process is doing it, or the library cannot be
+            written.
+        unreadable: videos that cannot be encoded, in order of ids.
+        unlisted: folders that cannot be listed, with the reason.
+        searchable: the number of videos that are encoded.
+        problem: why the library cannot be written; empty if it can.
     """
 
     store: Store
@@ -112,14 +89,15 @@ class Update:
 
     def __post_init__(self) -> None:
         folders, films = self.store.folders, self.store.films(encoder_key(self.spec))
-        self.before = {video.file: video for video in folders.last_seen(self.folder)}
         known = folders.known(self.folder, self.listing.videos)
         self.contents = {video.id: video.sha256 for video in known if video.sha256}
         self.faults = {sha256: film for sha256, film in films.items() if film.reason}
         self.done = {*(self.store.known() if self.spec is None else films)} - self.faults.keys()
         self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
-        self.unreadable = dict[str, Unreadable]()
-        seen = {(video.state, video.sha256) for video in self.before.values()}  # others may have come back
+        self.problem, self.searchable, self.unlisted = "", 0, dict[Path, str]()
+        self._unreadable = dict[str, Unreadable]()
+        # Others may have come back.
+        seen = {(video.state, video.sha256) for video in folders.last_seen(self.folder)}
         self._unnoted = [video for video in known if video.sha256 and (video.state, video.sha256) not in seen]
         self._until = 0.0
 
@@ -127,16 +105,20 @@ class Update:
     def encoder(self) -> Any:
         return self.open_encoder()
 
-    def run(self) -> UpdateReport:
-        """Does it, and says what was done.
+    @property
+    def unreadable(self) -> Sequence[Unreadable]:
+        return [self._unreadable[name] for name in sorted(self._unreadable)]
+
+    def run(self) -> "Update":
+        """Does it.
 
         Raises:
             DataError: the encoder cannot be opened.
         """
-        problem, pending, unlisted = "", list[VideoPath](), list[Path]()
+        pending = list[VideoPath]()
         for path, reason in self.listing.unlisted.items():
             if path.is_dir():
-                unlisted.append(path)
+                self.unlisted[path] = reason
             else:
                 self._cannot(path.relative_to(self.folder).as_posix(), reason, _AGAIN)
         for video in self.listing.videos:
@@ -153,22 +135,10 @@ class Update:
             finally:
                 self._note_places(now=True)
         except LibraryUnwritable as error:
-            problem = str(error)
-            self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self.unreadable}]
-        here = {video.file for video in self.listing.videos}
-        moved = {self.contents[name] for name in self.moved}
-        missing = (video for video in self.before.values() if video.file not in here and video.sha256 not in moved)
-        return UpdateReport(
-            encoded=tuple(self.encoded),
-            moved=tuple(self.moved),
-            missing=tuple(sorted(video.file for video in missing if not below(video.path, unlisted))),
-            unreadable=tuple(self.unreadable[name] for name in sorted(self.unreadable)),
-            waiting=tuple(self.waiting),
-            unlisted=tuple((str(path), self.listing.unlisted[path]) for path in unlisted),
-            others=tuple(sorted(self.listing.others.items())),
-            searchable=sum(self.contents.get(video.id) in self.done for video in self.listing.videos),
-            problem=problem,
-        )
+            self.problem = str(error)
+            self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self._unreadable}]
+        self.searchable = sum(self.contents.get(video.id) in self.done for video in self.listing.videos)
+        return self
 
     def _encode(self, pending: Sequence[VideoPath]) -> None:
         total, finished = float(sum(video.size for video in pending)), 0.0
@@ -263,18 +233,17 @@ class Update:
         try:
             lines = read_tracks(file)
         except Exception as error:  # whatever a reader of damaged tracks stumbles over
-            name = printable(file.path.name)
-            logger.warning("%s: its text tracks cannot be read (%s)", name, printable(str(error)))
+            logger.warning("%s: its text tracks cannot be read (%s)", file.path.name, error)
             lines = []
         if file.read_error is None or not file.texts:  # otherwise it is tried again
             self.store.add(film, rows, lines)
 
     def _cannot(self, name: str, reason: str, remedy: str) -> None:
-        self.unreadable[name] = Unreadable(name, reason, remedy, is_new=True, is_passing=True)
+        self._unreadable[name] = Unreadable(name, reason, remedy, is_new=True)
 
     def _faulty(self, video: VideoPath, film: Film, is_new: bool = False) -> None:
         if (film.reason, film.remedy) != _OURS:
-            self.unreadable[video.id] = Unreadable(video.id, film.reason, film.remedy, is_new)
+            self._unreadable[video.id] = Unreadable(video.id, film.reason, film.remedy, is_new)
 
     def _note_places(self, *, now: bool = False) -> None:
         """Notes where videos are; not too often while they are encoded, for all places lie in one file."""
@@ -294,7 +263,7 @@ class Update:
                 with open_video(video.path) as file:
                     self._keep(film, file, self.store.read(film.key, film.sha256).rows)
             except DataError as error:
-                logger.debug("%s: not described again (%s)", printable(video.id), error)
+                logger.debug("%s: not described again (%s)", video.id, error)
 
 
 class _PassingFault(Exception):
@@ -324,7 +293,7 @@ def _recognised(recogniser: Recogniser, video: VideoFile, report: Callable[[floa
     except VideoError:
         raise
     except Exception as error:  # one film never stops the others, whatever somebody's code stumbles over
-        logger.debug("%s", printable(video.path.name), exc_info=True)
+        logger.debug("%s", video.path.name, exc_info=True)
         reason = f"not recognised ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
         raise _PassingFault(reason, _AGAIN) from error
     return sorted(lines, key=lambda line: line.start)
@@ -336,7 +305,7 @@ def encode_video(
     rate: float,
     batch_size: int = _BATCH,
     report: Callable[[float], None] | None = None,
-) -> Float32[np.ndarray, "n f"]:
+) -> Features:
     """The features of an open video. What is the same more than once in a row is encoded once.
 
     Args:

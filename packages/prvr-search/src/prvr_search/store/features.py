@@ -22,6 +22,8 @@ from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
 
 FEATURES, SUFFIX = "features", ".features"
+Features = Float32[np.ndarray, "n f"]
+"""A row for each sampled frame."""
 DESCRIBED, RECOGNISED = "described", "lines-"
 """The key of films that were described and not encoded, and what the keys of recognisers begin with."""
 _LONGEST = 1e10  # seconds: three centuries, since time stamps may count from 1970 or from 1904
@@ -94,7 +96,7 @@ class FeatureFile:
     """
 
     film: Film
-    rows: Float32[np.ndarray, "n f"]
+    rows: Features
     lines: Sequence[SubtitleLine]
 
 
@@ -147,16 +149,6 @@ def check_spec(spec: FeatureSpec) -> None:
         raise ValueError("features of a negative width")
 
 
-def check_film(film: Film) -> None:
-    """Refuses what no video has.
-
-    Raises:
-        ValueError: it does.
-    """
-    if not 0 <= film.duration < _LONGEST or abs(film.start_time) > _LONGEST or min(film.width, film.height) < 0:
-        raise ValueError("a duration, a start or a size that no video has")
-
-
 def check_line(line: SubtitleLine) -> None:
     """Refuses a line that no video has.
 
@@ -191,7 +183,7 @@ def feature_file(home: Path, key: str, sha256: str) -> Path:
 def write_features(
     path: Path,
     film: Film,
-    rows: Float32[np.ndarray, "n f"],
+    rows: Features,
     lines: Sequence[SubtitleLine],
     *,
     durable: bool = True,
@@ -242,7 +234,8 @@ def read_features(path: Path) -> FeatureFile:
             raise ValueError("another number of lines")
         if (film.frames > 0) != (spec is not None and spec.dim > 0 and not film.reason) or film.frames < 0:
             raise ValueError("no features and no reason")
-        check_film(film)
+        if not 0 <= film.duration < _LONGEST or abs(film.start_time) > _LONGEST or min(film.width, film.height) < 0:
+            raise ValueError("a duration, a start or a size that no video has")
         width = 0 if spec is None else spec.dim
         rows = np.frombuffer(body, head.type).reshape(film.frames, width).astype(np.float32)
         if not np.isfinite(rows).all():
@@ -252,7 +245,7 @@ def read_features(path: Path) -> FeatureFile:
     return FeatureFile(film, rows, lines)
 
 
-def _fits_half(rows: Float32[np.ndarray, "n f"]) -> bool:
+def _fits_half(rows: Features) -> bool:
     """Whether half precision loses no more than rounding; compared in parts, because comparing takes copies."""
     error = 1e-3 * float(max(rows.max(initial=0), -rows.min(initial=0)))
     with np.errstate(over="ignore"):

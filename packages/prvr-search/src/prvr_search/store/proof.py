@@ -1,4 +1,4 @@
-"""Files that prove themselves, and how a file that was hashed is known again.
+"""Where a library lies, files that prove themselves, and how a file that was hashed is known again.
 
 A file that prvr-search writes is the sha256 of its content in hexadecimal, a line end, and the content. It appears
 whole or not at all, and is compared with its hash when it is read.
@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from prvr.data.atomic import replace_file
+from prvr.data.atomic import replace_file, user_data
 from prvr.errors import DataError
-from prvr.reading import LARGE, read_bytes
+from prvr.reading import LARGE, read_bytes, short
 
 HEAD = 65
 """Bytes before the content: the hash and a line end."""
+MOVED = "moved.txt"
+"""The note that says where a library was moved to."""
 Stamp = tuple[int, int, int, int]
 """Inode, size, and the times at which the content and anything else of a file last changed, in ns since 1970."""
 
@@ -97,3 +99,37 @@ def put_aside(path: Path) -> None:
     """Renames what is damaged, to a name that nothing has, so that what it held is made or noted again."""
     with suppress(OSError):
         path.replace(path.with_suffix(f".{secrets.token_hex(4)}.damaged"))
+
+
+def library_home() -> Path:
+    """Where the library of the user lies: `prvr/library` in the user's data folder, or where it was moved to.
+
+    It is made of what takes hours to compute, so it is not kept in a cache.
+
+    Raises:
+        DataError: it was moved to a place that is not there, or the note that says where cannot be read.
+    """
+    home = user_data() / "library"
+    if (place := moved_to(home)) is None:
+        return home
+    if not place.is_dir():
+        raise DataError(
+            f"{place}: not found; the library was moved there. Connect its disk, or name another library with "
+            f"--library. To begin a new one, delete {home / MOVED}."
+        )
+    return place
+
+
+def moved_to(home: Path) -> Path | None:
+    """Where the library that lay in a folder was moved to; None if it was not.
+
+    Raises:
+        DataError: the note that says so cannot be read.
+    """
+    note = home / MOVED
+    if not os.path.lexists(note):
+        return None
+    place = Path(os.fsdecode(read_bytes(note).removesuffix(b"\n")))
+    if not place.is_absolute() or "\0" in str(place):
+        raise DataError(f"{note}: expected the absolute path of a folder, got {short(str(place))}. Delete this file.")
+    return place

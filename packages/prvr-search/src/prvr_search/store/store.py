@@ -10,14 +10,13 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32
 
 from prvr.data.atomic import (
     PATIENCE,
@@ -36,6 +35,7 @@ from prvr_search.store.features import (
     RECOGNISED,
     SUFFIX,
     FeatureFile,
+    Features,
     FeaturesUnreachable,
     Film,
     feature_file,
@@ -45,9 +45,17 @@ from prvr_search.store.features import (
     write_features,
 )
 from prvr_search.store.folders import Folders
-from prvr_search.store.home import library_home, moved_to
 from prvr_search.store.lines import Lines
-from prvr_search.store.proof import Stamp, put_aside, read_proven, stamp_at, stamp_of, write_cached
+from prvr_search.store.proof import (
+    Stamp,
+    library_home,
+    moved_to,
+    put_aside,
+    read_proven,
+    stamp_at,
+    stamp_of,
+    write_cached,
+)
 from prvr_search.store.upgrade import is_old, take_over
 
 logger = logging.getLogger(__name__)
@@ -178,7 +186,7 @@ class Store:
     def add(
         self,
         film: Film,
-        rows: Float32[np.ndarray, "n f"] | None = None,
+        rows: Features | None = None,
         lines: Sequence[SubtitleLine] = (),
     ) -> None:
         """Keeps the features of a video, or why it has none; what was kept before is replaced.
@@ -199,16 +207,11 @@ class Store:
             self._note(write_features(path, film, rows, lines))
             self.touch()
 
-    def verify(self, shas: Collection[str]) -> tuple[str, ...]:
-        """What is wrong with the features of some videos, by sha256: their files are compared with their hashes."""
-        problems = list[str]()
-        for key, sha256, _ in [*feature_files(self.home)]:
-            if sha256 in shas:
-                try:
-                    self.read(key, sha256)
-                except DataError as error:
-                    problems.append(str(error))
-        return tuple(problems)
+    def delete(self, films: Sequence[Film]) -> None:
+        """Deletes what is kept of films."""
+        for film in films:
+            feature_file(self.home, film.key, film.sha256).unlink(missing_ok=True)
+        self.touch()
 
     def by_key(self) -> Mapping[str, Mapping[str, Film]]:
         """What the files of features hold, by key and sha256; those that have changed are read again."""

@@ -12,12 +12,10 @@ from pathlib import Path
 from prvr.data.atomic import ABANDONED_AFTER, LOCK, clear_half_written, replace_file, user_data
 from prvr.data.hashes import hash_file
 from prvr.errors import DataError, unknown_name
-from prvr.reading import printable
 from prvr_search.films.listing import VideoPath, below, volume_of
 from prvr_search.store.features import FEATURES, encoder_key, feature_file, read_features
 from prvr_search.store.folders import FOLDERS, Folders, State
-from prvr_search.store.home import MOVED, moved_to
-from prvr_search.store.proof import sync
+from prvr_search.store.proof import MOVED, moved_to, sync
 from prvr_search.store.store import CHANGED, CLAIMS, Store, feature_files
 
 logger = logging.getLogger(__name__)
@@ -51,8 +49,7 @@ def prune(
     with store.alone():
         states = {video.state for video in videos}
         records = {state for record in store.folders.all() for state in record.places}
-        missing = dict[State, str]()
-        unreachable, unread = set[str](), set[int]()
+        missing, unreachable = dict[State, str](), set[str]()
         for state, place in store.folders.places(folder).items():
             if state in states or below(place.path, unlisted):
                 continue
@@ -60,8 +57,7 @@ def prune(
                 unreachable.add(place.sha256)
             else:
                 missing[state] = place.sha256
-        sizes = {size for _, size, _ in missing}
-        renamed = list[VideoPath]()
+        sizes, renamed, unread = {size for _, size, _ in missing}, list[VideoPath](), set[int]()
         for video in videos:
             if video.size in sizes and video.state not in records:
                 with suppress(OSError):
@@ -77,11 +73,8 @@ def prune(
         store.folders.forget([state for state, sha256 in missing.items() if sha256 not in unreachable])
         seen = {place.sha256 for record in store.folders.all() for place in record.places.values()}
         unused = sorted({*missing.values()} - seen)
-        for key, of_key in store.by_key().items():
-            for sha256 in unused & of_key.keys():
-                feature_file(store.home, key, sha256).unlink(missing_ok=True)
+        store.delete([film for of_key in store.by_key().values() for film in of_key.values() if film.sha256 in unused])
         store.lines.forget(unused)
-        store.touch()
         for place in (store.home / FEATURES).glob("*/??"):
             if not (place.is_symlink() or place.parent.is_symlink()):
                 clear_half_written(place, older_than=ABANDONED_AFTER)
@@ -103,20 +96,14 @@ def drop_encoder(store: Store, name: str, kept: str = "") -> int:
             library.
     """
     with store.alone():
-        specs = store.specs()
-        keys = [key for key, spec in specs.items() if spec.encoder.name == name and key != kept]
+        specs = {key: spec for key, spec in store.specs().items() if key != kept}
+        keys = [key for key, spec in specs.items() if spec.encoder.name == name]
         if not keys:
-            if kept in specs and specs[kept].encoder.name == name:
-                raise DataError(f"{name} is the current encoder. Search the folder with another --encoder first.")
-            names = sorted({spec.encoder.name for key, spec in specs.items() if key != kept})
-            raise DataError(unknown_name("replaced encoder", name, names))
+            raise DataError(unknown_name("replaced encoder", name, sorted({x.encoder.name for x in specs.values()})))
         for folder in store.folders.all():
             if folder.encoder is not None and encoder_key(folder.encoder) in keys:
                 raise DataError(f"{folder.path}: is searched with {name}. Search it with another --encoder first.")
-        films = [film for key in keys for film in store.films(key).values()]
-        for film in films:
-            feature_file(store.home, film.key, film.sha256).unlink(missing_ok=True)
-        store.touch()
+        store.delete(films := [film for key in keys for film in store.films(key).values()])
         return sum(not film.reason for film in films)
 
 
@@ -146,11 +133,11 @@ def import_from(store: Store, home: Path) -> tuple[int, int]:
             try:
                 file = read_features(path)
             except (DataError, OSError) as error:
-                logger.info("skipped: %s", printable(str(error)))
+                logger.info("skipped: %s", error)
                 skipped.add(sha256)
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(target, lambda copy, path=path: copy.write(path.read_bytes()), durable=False)
+            _copied(path, target)
             if file.film.frames or file.film.lines:
                 videos.add(sha256)
         sync()
@@ -203,7 +190,7 @@ def move(store: Store, target: Path) -> None:
         store.follow(target)
 
 
-def _copied(source: str, copy: str) -> None:
+def _copied(source: Path | str, copy: Path | str) -> None:
     """Copies a file.
 
     Raises:
@@ -212,7 +199,7 @@ def _copied(source: str, copy: str) -> None:
     content = Path(source).read_bytes()
     replace_file(Path(copy), lambda file: file.write(content), durable=False)
     if Path(copy).read_bytes() != content:
-        raise OSError(errno.EIO, "the copy differs", copy)
+        raise OSError(errno.EIO, "the copy differs", str(copy))
 
 
 def _expect_free(target: Path, home: Path) -> None:

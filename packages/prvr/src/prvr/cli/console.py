@@ -32,11 +32,18 @@ class CommandError(PrvrError):
     """A command that cannot run; the message says why and what to do."""
 
 
+class _Printable(logging.Formatter):
+    """Messages may hold the names of files, which the terminal is not to obey."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
+
+
 @contextmanager
 def logged(verbose: int, quiet: bool) -> Iterator[None]:
     """Shows the log of our packages on standard error for the length of a command."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s" if verbose else "%(message)s"))
+    handler.setFormatter(_Printable("%(asctime)s %(name)s: %(message)s" if verbose else "%(message)s"))
     level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     before = [logger.level for logger in loggers]
