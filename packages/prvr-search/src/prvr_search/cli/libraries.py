@@ -204,8 +204,6 @@ def _expect_consent(needed: "DownloadNeeded") -> None:
 
 def report_changes(folder: Path, report: "Update") -> None:
     """Logs what an update of a folder has done, and what could not be done."""
-    from prvr_search.films.listing import by_suffix
-
     if not report.listing.videos:
         logger.warning("%s: offline; searching its stored features", folder)
     for path, reason in report.unlisted.items():
@@ -219,7 +217,7 @@ def report_changes(folder: Path, report: "Update") -> None:
     if counts:
         logger.info("videos: %s", ", ".join(counts))
     if report.listing.others and report.encoded and len(report.encoded) + len(report.moved) >= report.searchable:
-        logger.info("skipped other files: %s", by_suffix(report.listing.others))
+        logger.info("skipped other files: %d", report.listing.others)
     new = [video for video in report.unreadable if video.is_new and report.searchable]
     for video in new[:_SHOWN]:
         logger.warning("%s: %s. %s", video.id, video.reason, video.remedy)
@@ -322,8 +320,6 @@ def _show(library: "Library") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from prvr_search.films.listing import by_suffix
-
     state = library.state()
     table = Table(show_header=False)
     rows = {
@@ -337,7 +333,7 @@ def _show(library: "Library") -> None:
             for (name, rate), count in sorted(state.others_encoded.items())
         ),
         "library": str(library.store.home),
-        "other files": by_suffix(state.others),
+        "other files": f"{state.others:,}" if state.others else "",
     }
     for name, value in rows.items():
         if value:

@@ -129,7 +129,7 @@ class VideoIndex:
                 raise DataError(f"{self.folder}: cannot be written ({again}). Free space.") from error
 
     def _updated(self, features: VideoFeatures) -> Snapshot:
-        before, self._videos = self._snapshot, features
+        before = self._snapshot
         self.folder.mkdir(parents=True, exist_ok=True)
         entries_of = {features_hash(entry): entry for entry in reversed(features.entries.values())}
         files = open_vectors(self.folder)
@@ -141,7 +141,7 @@ class VideoIndex:
         entries = tuple(entry for entry in features.entries.values() if features_hash(entry) in contents)
         if entries == before.entries and files == before.files:
             return before
-        return Snapshot(entries, self.model, files)
+        return Snapshot(entries, self.model, files, features)
 
     def _embedded(self, features: VideoFeatures, todo: Mapping[str, VideoEntry]) -> Iterator[tuple[str, Arrays]]:
         """The vectors of videos, by the hashes of their features."""
@@ -202,7 +202,8 @@ class VideoIndex:
             logger.info("%s", error)
             with suppress(OSError):  # all files are compared with their hashes again
                 (self.folder / CATALOGUE).unlink()
-            self.update(self._videos)
+            if (features := self._snapshot.features) is not None:
+                self.update(features)
             return self._found(asked, k, moments, where)
 
     def _found(
@@ -244,7 +245,7 @@ class VideoIndex:
             ValueError, DataError: as `search_many`.
         """
         with self._lock:
-            return query_vector(Query.of(query), self.model, self._snapshot)
+            return query_vector(checked_queries([query])[0], self.model, self._snapshot)
 
     @property
     def snapshot(self) -> Snapshot:

@@ -285,26 +285,3 @@ def _clip_at_steps(clips: int, steps: int) -> np.ndarray:
 def _unit_cosines(rows: Float32[np.ndarray, "n d"], queries: Float32[np.ndarray, "q d"]) -> Float32[np.ndarray, "n q"]:
     """Cosines of unit rows with queries."""
     return (torch.from_numpy(rows) @ unit_rows(torch.from_numpy(queries)).mT).numpy()
-
-
-def timed_rows(model: SearchModel, arrays: Arrays) -> list[Float32[np.ndarray, "l d"]]:
-    """Unit rows that share the time of each window evenly: its frames, or its clips where its frames do not; of clips
-    that overlap, the shortest at each of `CURVE_PARTS` steps.
-
-    Args:
-        model: of the index.
-        arrays: the vectors of a video.
-    """
-    clips, spans = candidate_clips(model, arrays), clip_spans(model, arrays)
-    frames = _by_window(arrays, unpacked(arrays, "frames")) if model.frame_weight else [*clips]
-    middles = (np.arange(CURVE_PARTS) + 0.5)[:, None] / CURVE_PARTS
-    rows = []
-    for number, steps in enumerate(arrays["steps"].tolist()):
-        if steps > 1 and model.frame_weight:
-            rows.append(frames[number][:steps])
-        elif spans is None:
-            rows.append(clips[number])
-        else:
-            is_in = (spans[number][:, 0] <= middles) & (middles < spans[number][:, 1])
-            rows.append(clips[number][np.where(is_in, np.ptp(spans[number], axis=1), np.inf).argmin(1)])
-    return rows

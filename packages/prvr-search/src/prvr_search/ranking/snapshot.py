@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 
-from prvr.encoders import VideoEntry
+from prvr.encoders import VideoEntry, VideoFeatures
 from prvr_search.vectors.files import Arrays, VectorFile
 from prvr_search.vectors.model import SearchModel
 
@@ -66,10 +66,12 @@ class Snapshot(Videos):
         entries: the videos, in order of ids.
         model: the model of the vectors.
         files: the vectors, of these videos and others perhaps.
+        features: what the vectors were made from; None without videos.
     """
 
     model: SearchModel
     files: Sequence[VectorFile] = field(default=(), repr=False)
+    features: VideoFeatures | None = field(default=None, repr=False)
 
     @cached_property
     def _places(self) -> Mapping[str, tuple[int, int]]:
