@@ -253,10 +253,7 @@ class Library:
         The lines of subtitles are theirs from now on.
         """
         videos = self.store.folders.known(self.folder, listing.videos) or self.store.folders.last_seen(self.folder)
-        films = self.store.known()
-        self.store.lines.follow(
-            self.folder, listing, videos, films, lambda film: self.store.read(film.key, film.sha256).lines
-        )
+        self.store.lines.follow(self.folder, listing, videos, self.store.known(), self.store.lines_of)
         return videos
 
     def _current(self, listing: Listing, may_be_empty: bool = False) -> VideoIndex:

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32
 
 from prvr.data.atomic import ABANDONED_AFTER, clear_half_written
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
@@ -28,10 +27,11 @@ from prvr_search.ranking.scores import (
     nearly_best,
     num_candidates,
     rescored_timelines,
+    stored_windows,
     video_scores,
     window_timelines,
 )
-from prvr_search.ranking.snapshot import Numbers, Queries, Snapshot, Vector, features_hash, unpacked
+from prvr_search.ranking.snapshot import Numbers, Queries, Snapshot, Vector, features_hash
 from prvr_search.store.lines import Lines
 from prvr_search.vectors.embedding import cut_windows, embed, index_key
 from prvr_search.vectors.files import (
@@ -360,11 +360,10 @@ def _hits(
         found = dict([*exact(nearly_best(videos, scores, depth)).items()][:depth])
         if rescores is None:
             return found
-        rows = list[dict[str, Float32[np.ndarray, "n d"]]]()
+        rows = list[dict[str, np.ndarray]]()
         for video, score in found.items():
             window = [window.score for window in windows[video]].index(score)
-            arrays = windows_of(snapshot.vectors(video), window, window + 1)
-            rows.append({name: unpacked(arrays, name, raw=kind.lengths) for name, kind in model.stored.items()})
+            rows += stored_windows(model, windows_of(snapshot.vectors(video), window, window + 1))
         parts = [rescores.rescore(str(query.sentence), rows[i : i + _WINDOWS]) for i in range(0, len(rows), _WINDOWS)]
         rescored = zip(found, np.concatenate(parts).tolist() if parts else (), strict=True)
         return dict(sorted(rescored, key=lambda item: (-item[1], item[0]))[:k])

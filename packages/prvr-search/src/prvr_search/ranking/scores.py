@@ -210,12 +210,7 @@ def rescored_timelines(
         sentence: the query.
         windows: the result of `window_timelines`.
     """
-    sets = {name: unpacked(arrays, name, raw=kind.lengths) for name, kind in model.stored.items()}
-    each = {name: np.split(rows, np.cumsum(arrays[f"{name}.counts"])[:-1]) for name, rows in sets.items()}
-    found = model.moments(
-        sentence, [{name: rows[number] for name, rows in each.items()} for number in range(len(windows))]
-    )
-    if found is None:
+    if (found := model.moments(sentence, stored_windows(model, arrays))) is None:
         return windows
     whole, parts = list[WindowTimeline](), list[WindowTimeline]()
     for window, (scores, spans) in zip(windows, found, strict=True):
@@ -231,9 +226,17 @@ def rescored_timelines(
     return whole
 
 
-def _by_window(arrays: Arrays, rows: Float32[np.ndarray, "n *d"]) -> list[Float32[np.ndarray, "_ *d"]]:
-    """What there is for each frame, divided by windows."""
-    return np.split(rows, np.cumsum(arrays["frames.counts"])[:-1])
+def stored_windows(model: SearchModel, arrays: Arrays) -> list[dict[str, np.ndarray]]:
+    """Of each window the rows that the model keeps beside clips and frames, by the name of their set."""
+    sets = {
+        name: _by_window(arrays, unpacked(arrays, name, raw=kind.lengths), name) for name, kind in model.stored.items()
+    }
+    return [{name: rows[number] for name, rows in sets.items()} for number in range(len(arrays["steps"]))]
+
+
+def _by_window(arrays: Arrays, rows: np.ndarray, name: str = "frames") -> list[np.ndarray]:
+    """What there is for each row of a set, divided by windows."""
+    return np.split(rows, np.cumsum(arrays[f"{name}.counts"])[:-1])
 
 
 def clip_spans(model: SearchModel, arrays: Arrays) -> Float32[np.ndarray, "n c 2"] | None:

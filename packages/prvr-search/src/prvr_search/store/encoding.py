@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -303,25 +303,31 @@ def encode_video(
     # Closed before the file is, whatever happens: the other thread reads it.
     with closing(read_ahead(_pictures(video, encoder, rate), _AHEAD * batch_size)) as prepared:
         while batch := list(islice(prepared, batch_size)):
-            pictures, times, counts = zip(*batch, strict=True)
-            encoded = encoder.encode(np.stack(pictures))
+            encoded = encoder.encode(np.stack([picture.pixels for picture in batch]))
             if not np.isfinite(encoded).all():
                 reason = "the encoder gives NaN or infinity for it"
                 raise VideoError(video.path, reason, "Try another encoder, or the CPU.")
             rows = np.empty((0, *encoded.shape[1:]), encoded.dtype) if rows is None else rows
             place = len(rows)
             # Grows where it is: a picture may stand for a day, and a second copy of the rows take hundreds of MB.
-            rows.resize((place + sum(counts), *rows.shape[1:]), refcheck=False)
-            for row, count in zip(encoded, counts, strict=True):
-                rows[place : place + count] = row
-                place += count
+            rows.resize((place + sum(picture.count for picture in batch), *rows.shape[1:]), refcheck=False)
+            for row, picture in zip(encoded, batch, strict=True):
+                rows[place : place + picture.count] = row
+                place += picture.count
             if report is not None:
-                report(min(1.0, times[-1] / promised))
+                report(min(1.0, batch[-1].time / promised))
     return encoder.finish(rows)
 
 
-def _pictures(video: VideoFile, encoder: FrameEncoder, rate: float) -> Iterator[tuple[np.ndarray, float, int]]:
+class _Picture(NamedTuple):
     """What an encoder takes, when it was sampled last, and how many times in a row."""
+
+    pixels: np.ndarray
+    time: float
+    count: int
+
+
+def _pictures(video: VideoFile, encoder: FrameEncoder, rate: float) -> Iterator[_Picture]:
     for _, group in groupby(video.sample(rate), key=lambda frame: id(frame.pixels)):
         frames = list(group)
-        yield encoder.prepare(frames[0].pixels), frames[-1].time, len(frames)
+        yield _Picture(encoder.prepare(frames[0].pixels), frames[-1].time, len(frames))

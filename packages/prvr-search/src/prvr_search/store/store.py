@@ -158,6 +158,10 @@ class Store:
             self.touch()
             raise DataError(f"{error} Run the command again to encode the video.") from error
 
+    def lines_of(self, film: Film) -> Sequence[SubtitleLine]:
+        """The lines of the text tracks of a film; errors as of `read`."""
+        return self.read(film.key, film.sha256).lines
+
     def has(self, key: str, sha256: str) -> bool:
         """Whether a video has features of an encoder, which can be read.
 
