@@ -8,6 +8,7 @@ The captions have the columns video (a name without its ending), text, start and
 
 import csv
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,13 @@ from prvr_search.vectors.embedding import cut_windows
 from prvr_search.vectors.model import unit
 
 RATE, WINDOW = 2.0, 120.0
+PART = 0.7  # of a film: moments below it are judged by themselves, too
+CONSTANT = {
+    "whole film": [(0, 1)],
+    "middle third": [(1 / 3, 2 / 3)],
+    "random": [*combinations(np.linspace(0, 1, 33), 2)],
+}
+"""Answers that read no sentence, as shares of the film; of several, the mean counts."""
 PARTS = ((0, 1, 0, 1), (0, 0.75, 0, 0.75), (0.25, 1, 0.25, 1), (0.15, 0.85, 0.15, 0.85))  # of a picture: other views
 
 
@@ -124,9 +132,12 @@ def measured(gallery: Sequence[Film], captions: Captions, chosen: Sequence[int])
         for row, q, text, level in zip(found, chosen, texts, usual, strict=True):
             owner, span = captions.owners[q], captions.spans[q]
             film = next(film for film in gallery if any(name == owner for name, *_ in film.shown))
-            rules = {"line": film.moment(text, np.inf), "background": film.moment(text, float(level))}
-            for name, moment in rules.items():
-                row[f"{name}{kind} iou"] = np.nan if np.isnan(span[0]) else overlap(film, owner, span, moment)
+            rules = {f"line{kind}": [film.moment(text, np.inf)], f"background{kind}": [film.moment(text, float(level))]}
+            is_part = span[1] - span[0] < PART * film.seconds
+            for name, moments in (rules | CONSTANT).items():
+                of_film = np.array(moments) * (film.seconds if name in CONSTANT else 1)
+                iou = np.nan if np.isnan(span[0]) else np.mean([overlap(film, owner, span, tuple(m)) for m in of_film])
+                row[f"{name} iou"], row[f"{name} iou, part"] = iou, iou if is_part else np.nan
     return found
 
 
@@ -166,9 +177,12 @@ def tables(rows: Sequence[dict[str, float]], count: int) -> tuple[list[list[str]
             drawn = [area(right_first[i], values[i]) for i in resampled if 0 < right_first[i].sum() < len(i)]
             low, high = np.quantile(drawn, (0.025, 0.975))
             areas.append([name, measure, f"{area(right_first, values):.2f} ({low:.2f} to {high:.2f})"])
-    rules = [key for key in rows[0] if key.endswith(" iou")]
-    base = by_caption("line iou")
-    ious = [[key, f"{np.nanmean(by_caption(key)):.3f}", interval(by_caption(key) - base, 3)] for key in rules]
+    ious = []
+    for key in (key for key in rows[0] if " iou" in key):
+        values = by_caption(key)
+        if not np.isnan(values).all():
+            base = by_caption(f"line iou{', part' * key.endswith('part')}")
+            ious.append([key, f"{np.nanmean(values):.3f}", interval(values - base, 3)])
     return scores, ious, areas
 
 

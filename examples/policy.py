@@ -29,7 +29,8 @@ def scenes(count: int) -> Tensor:
     """Start, goal and centre of the disk (count, 3, 2)."""
     start = torch.stack([torch.full((count,), -0.9), 0.6 * torch.rand(count) - 0.3], dim=-1)
     goal = torch.stack([torch.full((count,), 0.9), 0.6 * torch.rand(count) - 0.3], dim=-1)
-    disk = 0.5 * (start + goal) + torch.stack([0.4 * torch.rand(count) - 0.2, 0.1 * torch.randn(count)], dim=-1)
+    aside = 0.1 * torch.randn(count).clamp(-2, 2)  # so that all waypoints are in [-1, 1], as samples are
+    disk = 0.5 * (start + goal) + torch.stack([0.4 * torch.rand(count) - 0.2, aside], dim=-1)
     return torch.stack([start, goal, disk], dim=1)
 
 

@@ -11,6 +11,7 @@ definitions without documentation and functions with more than eight parameters;
 import argparse
 import ast
 import io
+import os
 import re
 import subprocess
 import sys
@@ -32,6 +33,8 @@ BUDGET = ROOT / "scripts" / "budget.toml"
 OTHERS = {"JavaScript": "*.js", "C++": "*.cpp"}
 WORDS = "words of Markdown"
 MOST_PARAMETERS = 8
+MADE = re.compile(r"\.(?!ci$|github$).*|.*-env|dist|build|site|node_modules|__pycache__|.*\.egg-info")
+"""Folders of environments, builds and caches."""
 JS_TOKEN = re.compile(
     r"""
     (?P<comment>//[^\n]*|/\*.*?\*/)
@@ -83,11 +86,17 @@ def code_size(path: Path) -> tuple[int, int]:
     return len(lines), count
 
 
-def tracked(*patterns: str) -> list[Path]:
-    """The files that git tracks, those in the work tree."""
-    command = ["git", "-c", "core.quotePath=false", "ls-files", "--", *patterns]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    return [ROOT / name for name in listed if (ROOT / name).is_file()]
+def tracked(*patterns: str, root: Path = ROOT) -> list[Path]:
+    """The files that git tracks, those in the work tree; of an unpacked archive all, but for what is made there."""
+    if (root / ".git").exists():
+        command = ["git", "-c", "core.quotePath=false", "ls-files", "--", *patterns]
+        listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.splitlines()
+        return [root / name for name in listed if (root / name).is_file()]
+    files = []
+    for place, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not MADE.fullmatch(name)]
+        files += [Path(place, name) for name in names]
+    return sorted(path for path in files if not patterns or any(map(path.match, patterns)))
 
 
 def script_size(path: Path) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What the documentation has from the code: commands, configuration, losses, encoders and errors.
+"""What the documentation has from the code: commands, configuration, losses, encoders, tables of papers and errors.
 
 MkDocs calls it when it builds the site (`hooks` in mkdocs.yml). The page of the command line is made whole, and tables
 where a page says `<!-- table: NAME -->`; they are in no other place. A key of the configuration or an error without a
@@ -34,6 +34,7 @@ from prvr.config.losses import BATCH_NEEDS, NEEDS, LossConfig
 from prvr.config.registry import Registry
 from prvr.encoders import ENCODERS
 from prvr.errors import PrvrError
+from prvr.papers import read_table, table_names
 from prvr.published.diffusionret.run_config import RerankerRunConfig
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -195,6 +196,16 @@ def errors() -> str:
     return "\n".join([*text, ""])
 
 
+def papers() -> str:
+    """A table of the tables and figures of papers that prvr runs."""
+    text = ["| `prvr papers run` | paper | what |", "|---|---|---|"]
+    for name in table_names():
+        table = read_table(name)
+        item = f"{table.paper.partition(' (')[0]} {table.item}".strip()
+        text.append(f"| `{name}` | {item} | {table.title} |")
+    return "\n".join([*text, ""])
+
+
 def gpu() -> str:
     """A table of what a card measured, from the lines of the study."""
     text = ["| preset | precision | a step, s | the steps of an epoch, s | peak memory, GB |", "|---|---|---|---|---|"]
@@ -209,7 +220,14 @@ def gpu() -> str:
     return "\n".join([*text, ""])
 
 
-TABLES = {"configuration": configuration, "losses": losses, "encoders": encoders, "errors": errors, "gpu": gpu}
+TABLES = {
+    "configuration": configuration,
+    "losses": losses,
+    "encoders": encoders,
+    "errors": errors,
+    "papers": papers,
+    "gpu": gpu,
+}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -429,6 +429,24 @@ def test_a_release_holds_what_is_committed_and_nothing_else(tmp_path: Path) -> N
     assert "packages/regdiff/src/regdiff/diffusion.py: changed since" in done.stderr
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git says what an archive of it holds")
+def test_an_unpacked_archive_has_the_size_of_its_clone(tmp_path: Path) -> None:
+    """`make lint` compares it; there git lists no files."""
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
+    clone, unpacked = tmp_path / "clone", tmp_path / "unpacked"
+    subprocess.run(["git", "clone", "--quiet", "--shared", ROOT, clone], check=True)
+    unpacked.mkdir()
+    subprocess.run(["tar", "-x"], cwd=unpacked, input=archive, check=True)
+    (unpacked / ".venv").mkdir()
+    (unpacked / ".venv" / "README.md").write_text("of a package that is installed")
+    tables = []
+    for root in (clone, unpacked):
+        shutil.copy(ROOT / "scripts" / "count.py", root / "scripts" / "count.py")
+        command = [sys.executable, root / "scripts" / "count.py"]
+        tables.append(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert tables[0] == tables[1]
+
+
 SERVICE = ROOT / "examples" / "service"
 
 

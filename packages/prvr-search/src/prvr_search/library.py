@@ -14,8 +14,8 @@ from prvr.data.atomic import user_cache
 from prvr.data.on_device import choose_device
 from prvr.encoders import (
     FeatureSpec,
-    FrameEncoder,
     TextFeaturizer,
+    VideoEncoder,
     VideoEntry,
     VideoFeatures,
     open_encoder,
@@ -34,6 +34,7 @@ from prvr_search.ranking.lines import checked_queries, line_hits, matching_lines
 from prvr_search.ranking.query import Query
 from prvr_search.ranking.results import SearchResult
 from prvr_search.ranking.snapshot import Videos
+from prvr_search.recognisers import open_recogniser
 from prvr_search.store.encoding import Progress, Unreadable, Update
 from prvr_search.store.features import Features, encoder_key
 from prvr_search.store.proof import stamp_at
@@ -77,7 +78,7 @@ class Library:
         backend: the search backend, see `VideoIndex`.
         exclude: patterns of the names or paths of files and folders that are left out.
         home: where the library lies; default: `prvr_search.store.proof.library_home()`.
-        rate: frames per second to encode; default: the folder's last rate, or 2.
+        rate: frames or clips per second; default: that of the encoder's last use for the folder, or its own: 2 frames.
 
     Attributes:
         report: what the last `update` has done; None before.
@@ -123,7 +124,7 @@ class Library:
             check_rate(rate)
         self._rate = rate
         self._download, self._backend, self._exclude = download, backend, tuple(exclude)
-        self._encoder: FrameEncoder | None = None
+        self._encoder: VideoEncoder | None = None
         self._spec: FeatureSpec | None = None
         self._index: VideoIndex | None = None
         self._opened_model: SearchModel | None = None
@@ -191,6 +192,27 @@ class Library:
             self.report = Update(self.store, self.folder, listing, spec, self._open_encoder, progress)
             return self.report.run() if videos else self.report
 
+    def recognise(self, name: str, progress: Progress | None = None, *, download: bool = False) -> Update:
+        """Recognises what is said or written in the videos that were not yet; later searches find its lines.
+
+        Run it again to go on after an interruption: what was recognised is kept with the content of the video, also
+        that nothing was.
+
+        Args:
+            name, download: as of [open_recogniser][prvr_search.recognisers.open_recogniser].
+            progress: as of `update`.
+
+        Raises:
+            prvr.encoders.DownloadNeeded: the model is not on this computer, and `download` is False.
+            DataError: there is no video and never was one, or no such recogniser.
+        """
+        listing = self.list_videos()
+        recogniser = open_recogniser(name, self._device, download=download)
+        spec = FeatureSpec(recogniser.identity, 1.0, dim=0, joint_dim=0)
+        with self.store.in_use():
+            update = Update(self.store, self.folder, listing, spec, lambda: recogniser, progress)
+            return update.run() if listing.videos else update
+
     def list_videos(self) -> Listing:
         """The videos of the folder as they are now; none if it is offline.
 
@@ -253,7 +275,7 @@ class Library:
         The lines of subtitles are theirs from now on.
         """
         videos = self.store.folders.known(self.folder, listing.videos) or self.store.folders.last_seen(self.folder)
-        self.store.lines.follow(self.folder, listing, videos, self.store.known(), self.store.lines_of)
+        self.store.lines.follow(self.folder, listing, videos, self.store.with_lines(), self.store.lines_of)
         return videos
 
     def _current(self, listing: Listing, may_be_empty: bool = False) -> VideoIndex:
@@ -308,7 +330,12 @@ class Library:
                 others_encoded={
                     (other.encoder.name, other.rate): count
                     for name, other in self.store.specs().items()
-                    if name != key and (count := len(shas & self.store.films(name).keys()))
+                    if name != key and other.dim and (count := len(shas & self.store.films(name).keys()))
+                },
+                recognised={
+                    spec.encoder.name: len(shas & self.store.films(name).keys())
+                    for name, spec in self.store.specs().items()
+                    if not spec.dim
                 },
                 unreadable=tuple(Unreadable(video.id, film.reason, film.remedy) for video, film in here if film.reason),
                 others=listing.others,
@@ -428,12 +455,10 @@ class Library:
         if last is None and self._encoder_name is None:
             return None
         name = self._encoder_name or (last.encoder.name if last else "")
-        names, rate = {name, str(Path(name).expanduser().resolve())}, self._wanted_rate(last)
-        specs = [*filter(None, [last]), *self.store.specs().values()]
-        return next((spec for spec in specs if spec.encoder.name in names and spec.rate == rate), None)
-
-    def _wanted_rate(self, last: FeatureSpec | None) -> float:
-        return self._rate or (last.rate if last else _RATE)
+        names = {name, str(Path(name).expanduser().resolve())}
+        rate = self._rate or (last.rate if last and last.encoder.name in names else _RATE)
+        specs = [*([] if last is None else [last]), *self.store.specs().values()]
+        return next((spec for spec in specs if spec.dim and spec.encoder.name in names and spec.rate == rate), None)
 
     def _choose_spec(self, listing: Listing) -> FeatureSpec:
         """The specification of the features: that of the encoder as it is now, if it may have changed under its name.
@@ -447,7 +472,8 @@ class Library:
                 name = name or default_encoder(video.path for video in listing.videos)
                 tried = {spec.encoder for spec in self.store.specs().values()}
                 self._encoder = open_encoder(name, self._device, download=self._download, tried=tried)
-            spec = FeatureSpec.of(self._encoder, self._wanted_rate(last))
+            same = last and last.encoder.name == self._encoder.identity.name
+            spec = FeatureSpec.of(self._encoder, self._rate or (last.rate if last and same else None))
         self._spec = spec
         try:  # before the first video is encoded, so that another process finds what is
             is_new = last != spec and ((self.remembers and is_first) or last is None)
@@ -457,7 +483,7 @@ class Library:
             logger.debug("%s", error)
         return spec
 
-    def _open_encoder(self) -> FrameEncoder:
+    def _open_encoder(self) -> VideoEncoder:
         """The encoder of the features; opened when a video has to be encoded."""
         assert self._spec is not None
         if self._encoder is None:
@@ -532,6 +558,7 @@ class LibraryState:
         missing: the number of videos that were seen earlier and are not there now.
         bytes: size of the features.
         others_encoded: how many of the videos have features of another encoder, by its name and rate.
+        recognised: how many of the videos were recognised, by the name of the recogniser.
         unreadable: the videos that cannot be encoded.
         others: the number of other files.
     """
@@ -543,6 +570,7 @@ class LibraryState:
     missing: int
     bytes: int
     others_encoded: Mapping[tuple[str, float], int]
+    recognised: Mapping[str, int]
     unreadable: tuple[Unreadable, ...]
     others: int
 

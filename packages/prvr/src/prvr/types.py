@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -325,16 +325,10 @@ class Batch:
 
     def padded(self, frames: int, words: int, stream: int = 0) -> "Batch":
         """Copy whose frames, words and rows of a second stream are padded to at least these lengths."""
-        return replace(
-            self,
-            stream=None if self.stream is None else pad_to(self.stream, stream),
-            stream_mask=None if self.stream_mask is None else pad_to(self.stream_mask, stream),
-            frames=pad_to(self.frames, frames),
-            teacher_frames=None if self.teacher_frames is None else pad_to(self.teacher_frames, frames),
-            frame_mask=pad_to(self.frame_mask, frames),
-            words=pad_to(self.words, words),
-            word_mask=pad_to(self.word_mask, words),
-        )
+        lengths = dict.fromkeys(("frames", "frame_mask", "teacher_frames"), frames)
+        lengths |= {"words": words, "word_mask": words, "stream": stream, "stream_mask": stream}
+        tensors = {name: getattr(self, name) for name in lengths}
+        return replace(self, **{name: pad_to(x, lengths[name]) for name, x in tensors.items() if x is not None})
 
     def split(self, size: int) -> "list[Batch]":
         """Parts of `size` videos (the last may be smaller) with the queries that were written for them.
@@ -360,26 +354,30 @@ class Batch:
         for first in range(0, len(self.clips), size):
             v = slice(first, min(first + size, len(self.clips)))
             q = slice(ends[v.start], ends[v.stop])
-            part = Batch(
-                *(self.clips[v], self.frames[v], self.frame_mask[v]),
-                *(self.words[q], self.word_mask[q], self.query_to_video[q] - first),
-                relevant=None if self.relevant is None else self.relevant[q, v],
-                video_ids=self.video_ids[v],
-                query_ids=self.query_ids[q],
-                teacher=None if self.teacher is None else self.teacher[q, v],
-                teacher_frames=None if self.teacher_frames is None else self.teacher_frames[q],
-                captions=self.captions[q],
-                moments=None if self.moments is None else self.moments[q],
-                stream=None if self.stream is None else self.stream[v],
-                stream_mask=None if self.stream_mask is None else self.stream_mask[v],
-                counts=self.counts and Counts(counts.frames[v], counts.words[q], counts.queries[v]),
-            )
-            parts.append(part)
+            places = dict.fromkeys(("clips", "frames", "frame_mask", "video_ids", "stream", "stream_mask"), v)
+            places |= dict.fromkeys(("words", "word_mask", "query_ids", "teacher_frames", "captions", "moments"), q)
+            places |= {"query_to_video": q, "relevant": (q, v), "teacher": (q, v)}
+            rows: dict[str, Any] = {name: getattr(self, name) for name in places}
+            rows = {name: value[places[name]] for name, value in rows.items() if value is not None}
+            rows["query_to_video"] = rows["query_to_video"] - first
+            own = self.counts and Counts(counts.frames[v], counts.words[q], counts.queries[v])
+            parts.append(replace(self, **rows, counts=own))
         return parts
 
 
+class Embeddings:
+    """Rows of tensors that are indexed and moved together."""
+
+    def __getitem__(self, rows: slice | Int[Tensor, " n"]) -> Self:
+        return with_tensors(self, {name: tensor[rows] for name, tensor in tensors_of(self).items()})
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+        """Copy on `device`, floating tensors in `dtype`."""
+        return to_device(self, device, dtype)
+
+
 @dataclass(frozen=True)
-class TextEmbedding:
+class TextEmbedding(Embeddings):
     """Embeddings of queries and of each of their words.
 
     It is indexed, split and moved like a `(q, d)` tensor of embeddings.
@@ -413,9 +411,6 @@ class TextEmbedding:
     def __len__(self) -> int:
         return len(self.sentence)
 
-    def __getitem__(self, rows: slice | Int[Tensor, " n"]) -> "TextEmbedding":
-        return with_tensors(self, {name: tensor[rows] for name, tensor in tensors_of(self).items()})
-
     @property
     def device(self) -> torch.device:
         """The device of the tensors."""
@@ -424,10 +419,6 @@ class TextEmbedding:
     def split(self, size: int) -> "list[TextEmbedding]":
         """Parts of `size` queries; the last may be smaller."""
         return [self[start : start + size] for start in range(0, len(self), size)]
-
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "TextEmbedding":
-        """Copy on `device`, floating tensors in `dtype`."""
-        return to_device(self, device, dtype)
 
 
 Texts = Tensor | TextEmbedding
@@ -473,7 +464,7 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class VideoEmbedding:
+class VideoEmbedding(Embeddings):
     """Embeddings of videos: what a gallery stores.
 
     Args:
@@ -501,13 +492,6 @@ class VideoEmbedding:
     def __len__(self) -> int:
         tensor = self.clips if self.clips is not None else self.frames
         return 0 if tensor is None else tensor.shape[0]
-
-    def __getitem__(self, rows: slice | Int[Tensor, " n"]) -> "VideoEmbedding":
-        return with_tensors(self, {name: tensor[rows] for name, tensor in tensors_of(self).items()})
-
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "VideoEmbedding":
-        """Copy on `device`, floating tensors in `dtype`."""
-        return to_device(self, device, dtype)
 
     @staticmethod
     def cat(parts: "Sequence[VideoEmbedding]") -> "VideoEmbedding":

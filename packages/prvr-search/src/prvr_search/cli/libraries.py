@@ -2,11 +2,12 @@
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from prvr_search.store.encoding import Update
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 _SHOWN = 5  # videos that are named in a message
 
 Folder = Annotated[Path, Parameter(help="a folder of videos")]
@@ -86,7 +88,6 @@ def opened_library(
         CommandError: a model is missing, and there is no terminal to ask for confirmation.
         prvr.PrvrError: as `prvr_search.Library.update`; `prvr.encoders.DownloadNeeded` if the answer was no.
     """
-    from prvr.encoders import DownloadNeeded
     from prvr_search import Library
 
     options = {"model": args.model, "backend": args.backend} if isinstance(args, SearchOptions) else {}
@@ -109,13 +110,19 @@ def opened_library(
             _update(library, "reading" if lines_alone else "encoding", lines_only=lines_alone)
         return library
 
+    with _with_consent(opened, args.download) as library:
+        yield library
+
+
+def _with_consent(act: Callable[[bool], T], download: bool) -> T:
+    """What a function gives that takes whether a model may be downloaded; it is asked for once one is missing."""
+    from prvr.encoders import DownloadNeeded
+
     try:
-        library = opened(args.download)
+        return act(download)
     except DownloadNeeded as needed:
         _expect_consent(needed)
-        library = opened(download=True)
-    with library:
-        yield library
+        return act(True)
 
 
 def opened_libraries(
@@ -192,7 +199,7 @@ def _expect_consent(needed: "DownloadNeeded") -> None:
         size = f"size unknown: the hub cannot be reached ({error.reason})"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError(
-            f"prvr needs an encoder once: {needed.name}, {size}. Run again with --download, or --encoder FOLDER."
+            f"prvr needs {needed.name} once, {size}. Run again with --download, or name the folder of a model."
         ) from needed
     from rich.console import Console
     from rich.prompt import Confirm
@@ -202,7 +209,7 @@ def _expect_consent(needed: "DownloadNeeded") -> None:
         raise needed
 
 
-def report_changes(folder: Path, report: "Update") -> None:
+def report_changes(folder: Path, report: "Update", done: str = "encoded") -> None:
     """Logs what an update of a folder has done, and what could not be done."""
     if not report.listing.videos:
         logger.warning("%s: offline; searching its stored features", folder)
@@ -211,14 +218,15 @@ def report_changes(folder: Path, report: "Update") -> None:
     if report.problem:
         logger.warning("%s", report.problem)
     elif report.waiting:
-        logger.warning("%s being encoded by another process", _videos(len(report.waiting)))
-    changes = {"encoded": report.encoded, "renamed, moved or copied": report.moved}
+        logger.warning("%s being %s by another process", _videos(len(report.waiting)), done)
+    changes = {done: report.encoded, "renamed, moved or copied": report.moved}
     counts = [f"{len(videos)} {change}" for change, videos in changes.items() if videos]
     if counts:
         logger.info("videos: %s", ", ".join(counts))
     if report.listing.others and report.encoded and len(report.encoded) + len(report.moved) >= report.searchable:
         logger.info("skipped other files: %d", report.listing.others)
-    new = [video for video in report.unreadable if video.is_new and report.searchable]
+    is_told = report.searchable or done != "encoded"  # a search says itself why nothing can be searched
+    new = [video for video in report.unreadable if video.is_new and is_told]
     for video in new[:_SHOWN]:
         logger.warning("%s: %s. %s", video.id, video.reason, video.remedy)
     if len(new) > _SHOWN:
@@ -238,6 +246,7 @@ def run(
     *,
     args: LibraryOptions = LibraryOptions(),
     update: bool = False,
+    recognise: Annotated[list[str], Parameter(metavar="NAME")] = [],
     shard: Annotated[tuple[int, int] | None, parsed_by(_shard, "I/N")] = None,
     verify: bool = False,
     prune: bool = False,
@@ -247,17 +256,20 @@ def run(
 ) -> int:
     """Show or maintain the library of a folder.
 
-    Show how many videos of FOLDER are encoded, with which encoder, where the library is stored, and which videos cannot
-    be read. One library in your data folder serves all folders; features are kept until you prune them.
+    Show how many videos of FOLDER are encoded, with which encoder, how many were recognised, where the library is
+    stored, and which videos cannot be read. One library in your data folder serves all folders; features are kept until
+    you prune them.
 
     Args:
         update: encode new videos
+        recognise: find what is said (`speech`, by Whisper openai/whisper-base, 0.3 GB; or `speech:MODEL`) or written
+            in the pictures (`text`, by RapidOCR), or what your own recogniser gives; can be repeated
         shard: with --update: encode only part I of N, so that N computers can share the work
         verify: check the features of these videos against their hashes; the exit code is 1 if any are damaged
         prune: delete the features of videos that were removed from FOLDER; not of those on an offline disk
-        import_: import the features of another library, for example from another computer
+        import_: import the features of another library, for example from another computer; or a module
         move: move the whole library, of all folders, to another place
-        drop: delete all features of an encoder that no folder is searched with any more
+        drop: delete what a recogniser, or an encoder that no folder is searched with any more, has made
     """
     if shard is not None and not update:
         raise CommandError("--shard can only be used with --update.")
@@ -276,11 +288,16 @@ def run(
             )
         if update:
             _update(library, shard=shard or (1, 1))
+        for name in recognise:
+            with progress_bar("recognising", "bytes") as bar:
+                act = partial(library.recognise, name, bar)
+                report = _with_consent(lambda download, act=act: act(download=download), args.download)
+            report_changes(folder, report, "recognised")
         if verify:
             problems = library.verify()
             for problem in problems:
                 print(printable(problem))
-            again = "; the next search encodes or describes them again" if problems else ""
+            again = "; the next search, or --recognise, makes them again" if problems else ""
             print(f"damaged: {_videos(len(problems))}{again}")
         if prune:
             deleted, remaining = library.prune()
@@ -332,6 +349,7 @@ def _show(library: "Library") -> None:
             f"{name}, {rate:g} frames per second: {_videos(count)}"
             for (name, rate), count in sorted(state.others_encoded.items())
         ),
+        "recognised": "; ".join(f"{name}: {_videos(count)}" for name, count in sorted(state.recognised.items())),
         "library": str(library.store.home),
         "other files": f"{state.others:,}" if state.others else "",
     }

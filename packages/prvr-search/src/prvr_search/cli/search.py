@@ -102,6 +102,7 @@ def _filter_options() -> type:
 
 FILTERS = Group("Filters (combined)", sort_key=3)
 FilterOptions = _filter_options()
+Output = Annotated[str | None, Parameter(metavar="FILE|-")]
 
 
 @Parameter(name="*", group=Group("Output", sort_key=4))
@@ -110,8 +111,8 @@ class OutputOptions:
     """The output of a search.
 
     Args:
-        json: write all results as JSON; `-` writes to standard output
-        csv: write one CSV row per result; `-` writes to standard output
+        json: write all results as JSON; - is standard output
+        csv: write one CSV row per result
         html: write one HTML page with pictures
         otio: write the moments as clips of a timeline: .otio, .edl, .fcpxml or .xml (Final Cut Pro 7, Premiere)
         chapters: write the moments of the best result as chapters: .vtt, or .txt for FFmpeg
@@ -120,9 +121,9 @@ class OutputOptions:
         save: save the best moment of each result as a clip
     """
 
-    json: File = None
-    csv: File = None
-    html: File = None
+    json: Output = None
+    csv: Output = None
+    html: Output = None
     otio: File = None
     chapters: File = None
     paths: bool = False

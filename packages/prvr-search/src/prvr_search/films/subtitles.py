@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from prvr.errors import DataError
 from prvr_search.films.decode import VideoFile
@@ -39,12 +39,14 @@ class SubtitleLine:
         start, end: in seconds from the start of the video.
         text: without tags, on one line.
         language: as the name of the file or the track states it, for example `de` or `ger`; empty if it does not.
+        kind: `said` or `written`, if a recogniser gave the line; empty for subtitles.
     """
 
     start: float
     end: float
     text: str
     language: str = ""
+    kind: Literal["", "said", "written"] = ""
 
 
 def named_video(name: str, videos: Container[str]) -> tuple[str, str]:

@@ -51,7 +51,7 @@ def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
 
 def csv_table(results: Sequence[SearchResult], place: Place = lambda video: video.path) -> str:
     """A line for each hit, UTF-8: query, rank, video, score, start, end, duration (seconds), path, the
-    videos that were folded into it, with `; ` between them, the line of its subtitles that matches best, when it was
+    videos that were folded into it, with `; ` between them, the line that matches best, when it was
     filmed and what says so.
 
     A text that a spreadsheet would take for a formula, because it begins with `=`, `+`, `-`, `@`, a tab or a line end,

@@ -10,7 +10,7 @@ from prvr.reading import printable
 from prvr_search.films import VideoError
 from prvr_search.films.thumbnails import thumbnail
 from prvr_search.output.files import write_text
-from prvr_search.output.terminal import count_line, date_line, split_name
+from prvr_search.output.terminal import count_line, date_line, line_head, split_name
 from prvr_search.ranking.results import SearchHit, SearchResult, clock, clock_span
 
 Picture = Callable[[SearchHit], bytes]
@@ -104,7 +104,7 @@ def _hit(rank: int, hit: SearchHit, result: SearchResult, picture: Picture) -> s
     for what, videos in (("same content", hit.copies), ("similar score at the same moment", hit.alike)):
         places = escape(", ".join(printable(video.id) for video in videos))
         also += f'<p class="small">{what}: {places}</p>' if places else ""
-    also += "".join(f"<p>{clock(line.start)} “{escape(printable(line.text))}”</p>" for line in hit.lines)
+    also += "".join(f"<p>{line_head(line)} “{escape(printable(line.text))}”</p>" for line in hit.lines)
     return (
         f"<li><figure>{shown}</figure><div><p><b>{rank}. {file}</b>{where}</p>\n"
         f"<p>{moment} of {clock(hit.video.duration)}, score {hit.score:.3f}{filmed}</p>{also}\n"

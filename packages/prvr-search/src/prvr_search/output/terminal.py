@@ -12,6 +12,7 @@ from rich.text import Text
 
 from prvr.encoders import VideoEntry
 from prvr.reading import printable
+from prvr_search.films import SubtitleLine
 from prvr_search.ranking.results import SearchResult, clock, clock_span
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -60,10 +61,20 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
             for video in videos:
                 name.append(f"\n{also} {printable(video.id)}", "dim")
         for subtitle in hit.lines[:1]:
-            text = f"{clock(subtitle.start)} {printable(subtitle.text)}"
+            text = f"{line_head(subtitle)} {printable(subtitle.text)}"
             line.append("\n" + fill(text if plain else f"“{text}”", room), "italic")
         table.add_row(str(rank), name, f"{hit.score:.3f}", moment, line)
     return table
+
+
+def line_head(line: SubtitleLine) -> str:
+    """When a line is shown, and `said` or `written` if a recogniser gave it.
+
+    Examples:
+        >>> line_head(SubtitleLine(65.0, 67.0, "the harbour", kind="said"))
+        '1:05 said'
+    """
+    return f"{clock(line.start)} {line.kind}".rstrip()
 
 
 def count_line(result: SearchResult) -> str:

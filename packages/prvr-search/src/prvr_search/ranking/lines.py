@@ -1,4 +1,4 @@
-"""Lines of subtitles that match a query, and the hits of videos."""
+"""Lines of subtitles and recognisers that match a query, and the hits of videos."""
 
 from collections.abc import Mapping, Sequence
 

@@ -57,7 +57,7 @@ class SearchHit:
             own.
         alike: other videos that score alike at the same moment, probably the same video in another encoding, see
             `fold`; they are no hits of their own.
-        lines: the lines of subtitles that match the query, best first.
+        lines: the lines of subtitles, or of what is said or written, that match the query, best first.
     """
 
     video: VideoEntry

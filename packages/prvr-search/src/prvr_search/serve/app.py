@@ -268,7 +268,7 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
 
     @router.get("/api/videos/{key}/lines")
     async def lines(key: Key) -> Sequence[SubtitleLine]:
-        """The lines of the subtitles of a video, in order of time."""
+        """The lines of the subtitles of a video, and of what is said or written, in order of time."""
         return await service.of_video(key, service.lines)
 
     @router.get("/api/videos/{key}/preview", **_media(*PREVIEW_TYPES.values()))

@@ -94,7 +94,7 @@ class HitResponse(Record):
     """other videos that score alike at the same moment, probably the same video in another encoding, which are not
     listed as hits"""
     lines: list[SubtitleLine]
-    """lines of subtitles that match the query, best first"""
+    """lines of subtitles, or of what is said or written, that match the query, best first"""
 
 
 class SearchResponse(Record):

@@ -8,21 +8,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from prvr.data.hashes import hash_file
 from prvr.data.on_device import read_ahead
-from prvr.encoders import FrameEncoder
+from prvr.encoders import ClipEncoder, ClipWindow, VideoEncoder
 from prvr.encoders.entries import FeatureSpec
 from prvr.errors import DataError
 from prvr_search.films.clips import CLIP
-from prvr_search.films.decode import VideoFile, open_video
+from prvr_search.films.decode import Frame, VideoFile, open_video
 from prvr_search.films.info import FIELDS_VERSION, VideoError, check_rate
 from prvr_search.films.listing import Listing, VideoPath
-from prvr_search.films.subtitles import read_tracks
-from prvr_search.store.features import Features, FeaturesUnreachable, Film, encoder_key
+from prvr_search.films.subtitles import SubtitleLine, read_tracks
+from prvr_search.recognisers import Recogniser
+from prvr_search.store.features import Features, FeaturesUnreachable, Film, check_line, encoder_key
 from prvr_search.store.store import LibraryUnwritable, Store
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Unreadable:
 
 @dataclass
 class Update:
-    """Encodes the videos of a folder that have no features yet, notes where all of them are, and says what was done.
+    """Encodes or recognises the videos of a folder that were not yet, notes where all are, and says what was done.
 
     Faults of a file's content are kept with the content. What the operating system refuses, such as a file without
     read permission, is tried again at the next update.
@@ -63,8 +64,9 @@ class Update:
         store: where features are kept.
         folder: the folder.
         listing: the videos of the folder.
-        spec: the features that are wanted; None: nothing is encoded, only described, and subtitles are read.
-        open_encoder: opens the encoder; called when the first video has to be encoded.
+        spec: the features that are wanted, or those without width of a recogniser; None: nothing is encoded, only
+            described, and subtitles are read.
+        open_encoder: opens the encoder or recogniser; called when the first video needs it.
         progress: called now and then if there is anything to do.
 
     Attributes:
@@ -82,7 +84,7 @@ class Update:
     folder: Path
     listing: Listing
     spec: FeatureSpec | None
-    open_encoder: Callable[[], FrameEncoder]
+    open_encoder: Callable[[], Any]
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
@@ -100,7 +102,7 @@ class Update:
         self._until = 0.0
 
     @cached_property
-    def encoder(self) -> FrameEncoder:
+    def encoder(self) -> Any:
         return self.open_encoder()
 
     @property
@@ -128,7 +130,8 @@ class Update:
         try:
             try:
                 self._encode(pending)
-                self._describe_again()
+                if self.spec is None or self.spec.dim:
+                    self._describe_again()
             finally:
                 self._note_places(now=True)
         except LibraryUnwritable as error:
@@ -188,6 +191,12 @@ class Update:
         try:
             with open_video(video.path) as file:
                 if not file.info.comment.startswith(CLIP):
+                    if self.spec is not None and not self.spec.dim:
+                        lines = _recognised(self.encoder, file, report)
+                        _expect_readable(video, file.read_error)
+                        self.store.add(Film(video.sha256, spec=self.spec), None, lines)
+                        self.done.add(video.sha256)
+                        return
                     if self.spec is not None:
                         rows = encode_video(file, self.encoder, self.spec.rate, report=report)
                     _expect_readable(video, file.read_error)
@@ -272,19 +281,37 @@ def _expect_unchanged(video: VideoPath) -> None:
         raise _PassingFault("it changed while being read", "Run again when it is complete.")
 
 
+def _recognised(recogniser: Recogniser, video: VideoFile, report: Callable[[float], None]) -> list[SubtitleLine]:
+    """The lines of a film, in order of time, without empty ones; it is tried again if the recogniser fails."""
+    promised, lines = video.info.duration or float("inf"), list[SubtitleLine]()
+    try:
+        for line in recogniser.recognise(video):
+            plain = replace(line, start=float(line.start), end=float(line.end), text=" ".join(line.text.split()))
+            check_line(plain)
+            lines += [plain] if plain.text else []
+            report(min(1.0, plain.end / promised))
+    except VideoError:
+        raise
+    except Exception as error:  # one film never stops the others, whatever somebody's code stumbles over
+        logger.debug("%s", video.path.name, exc_info=True)
+        reason = f"not recognised ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        raise _PassingFault(reason, _AGAIN) from error
+    return sorted(lines, key=lambda line: line.start)
+
+
 def encode_video(
     video: VideoFile,
-    encoder: FrameEncoder,
+    encoder: VideoEncoder,
     rate: float,
     batch_size: int = _BATCH,
     report: Callable[[float], None] | None = None,
 ) -> Features:
-    """The features of an open video. A picture that is sampled more than once in a row is encoded once.
+    """The features of an open video. What is the same more than once in a row is encoded once.
 
     Args:
         video: of [open_video][prvr_search.films.decode.open_video].
-        encoder: the encoder of frames.
-        rate: frames per second.
+        encoder: the encoder of frames or clips.
+        rate: frames or clips per second.
         batch_size: frames that are encoded at once.
         report: called with the share that is done, from 0 to 1.
 
@@ -301,33 +328,77 @@ def encode_video(
     promised = video.info.duration or float("inf")
     rows: Any = None
     # Closed before the file is, whatever happens: the other thread reads it.
-    with closing(read_ahead(_pictures(video, encoder, rate), _AHEAD * batch_size)) as prepared:
+    parts = _parts(video, encoder, rate)
+    if isinstance(encoder, ClipEncoder):
+        batch_size = max(1, batch_size // encoder.window.frames)
+    with closing(read_ahead(parts, _AHEAD * batch_size)) as prepared:
         while batch := list(islice(prepared, batch_size)):
-            encoded = encoder.encode(np.stack([picture.pixels for picture in batch]))
+            if isinstance(encoder, ClipEncoder):
+                clips = np.stack([[frame.pixels for frame in part] for part, _ in batch])
+                times = np.array([[frame.time for frame in part] for part, _ in batch], np.float32)
+                encoded = encoder.encode(clips, times)
+            else:
+                encoded = encoder.encode(np.stack([frame.pixels for (frame,), _ in batch]))
             if not np.isfinite(encoded).all():
                 reason = "the encoder gives NaN or infinity for it"
                 raise VideoError(video.path, reason, "Try another encoder, or the CPU.")
             rows = np.empty((0, *encoded.shape[1:]), encoded.dtype) if rows is None else rows
             place = len(rows)
             # Grows where it is: a picture may stand for a day, and a second copy of the rows take hundreds of MB.
-            rows.resize((place + sum(picture.count for picture in batch), *rows.shape[1:]), refcheck=False)
-            for row, picture in zip(encoded, batch, strict=True):
-                rows[place : place + picture.count] = row
-                place += picture.count
+            rows.resize((place + sum(count for _, count in batch), *rows.shape[1:]), refcheck=False)
+            for row, (_, count) in zip(encoded, batch, strict=True):
+                rows[place : place + count] = row
+                place += count
             if report is not None:
-                report(min(1.0, batch[-1].time / promised))
+                report(min(1.0, batch[-1][0][-1].time / promised))
     return encoder.finish(rows)
 
 
-class _Picture(NamedTuple):
-    """What an encoder takes, when it was sampled last, and how many times in a row."""
+def _parts(video: VideoFile, encoder: VideoEncoder, rate: float) -> Iterator[tuple[Sequence[Frame], int]]:
+    """The clips of a video, or its frames, prepared, and how many times in a row each is there."""
+    if isinstance(encoder, ClipEncoder):
+        frames = _prepared(video, encoder, encoder.window.frames / encoder.window.seconds)
+        parts = _clips(frames, encoder.window, rate, lambda: video.duration or 0.0)
+    else:
+        parts = ((frame,) for frame in _prepared(video, encoder, rate))
+    for _, group in groupby(parts, key=lambda part: [id(frame.pixels) for frame in part]):
+        same = list(group)
+        yield same[-1], len(same)
 
-    pixels: np.ndarray
-    time: float
-    count: int
+
+def _prepared(video: VideoFile, encoder: VideoEncoder, rate: float) -> Iterator[Frame]:
+    """As `VideoFile.sample`, with pictures as the encoder takes them."""
+    pixels = prepared = None
+    for frame in video.sample(rate):
+        if frame.pixels is not pixels:
+            pixels, prepared = frame.pixels, encoder.prepare(frame.pixels)
+        assert prepared is not None
+        yield Frame(frame.time, prepared)
 
 
-def _pictures(video: VideoFile, encoder: FrameEncoder, rate: float) -> Iterator[_Picture]:
-    for _, group in groupby(video.sample(rate), key=lambda frame: id(frame.pixels)):
-        frames = list(group)
-        yield _Picture(encoder.prepare(frames[0].pixels), frames[-1].time, len(frames))
+def _clips(
+    frames: Iterator[Frame], window: ClipWindow, rate: float, duration: Callable[[], float]
+) -> Iterator[Sequence[Frame]]:
+    """The clips of a video, one for each row; those at both ends begin and end with it.
+
+    Args:
+        frames: `window.frames` in `window.seconds`.
+        duration: in seconds, called when all frames are read.
+    """
+    held, first, row = list[Frame](), 0, 0  # the first of those that are held, and the next row
+
+    def start() -> int:
+        return max(0, round(((row + 0.5) / rate / window.seconds - 0.5) * window.frames))
+
+    for frame in frames:
+        held.append(frame)
+        while start() + window.frames <= first + len(held):
+            yield held[start() - first :][: window.frames]
+            row += 1
+        passed = max(0, min(start() - first, len(held) - window.frames))  # the last clip takes the last frames
+        del held[:passed]
+        first += passed
+    last = held[-window.frames :]
+    while row == 0 or (row + 0.5) / rate < duration():
+        yield [last[i * len(last) // window.frames] for i in range(window.frames)]
+        row += 1

@@ -4,10 +4,10 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float32
@@ -24,10 +24,10 @@ from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
 FEATURES, SUFFIX = "features", ".features"
 Features = Float32[np.ndarray, "n f"]
 """A row for each sampled frame."""
-DESCRIBED = "described"
-"""The key of films that were described and not encoded."""
+DESCRIBED, RECOGNISED = "described", "lines-"
+"""The key of films that were described and not encoded, and what the keys of recognisers begin with."""
 _LONGEST = 1e10  # seconds: three centuries, since time stamps may count from 1970 or from 1904
-_SHA256, _KEY = re.compile("[0-9a-f]{64}"), re.compile(f"[0-9a-f]{{16}}|{DESCRIBED}")
+_SHA256, _KEY = re.compile("[0-9a-f]{64}"), re.compile(f"({RECOGNISED})?[0-9a-f]{{16}}|{DESCRIBED}")
 _OF_FILE = ("digest", "stamp", "spec")  # fields that a file does not hold of itself
 _PART = 4096  # rows that are compared at a time
 
@@ -45,7 +45,7 @@ class Film:
         frames: the number of rows of features.
         duration, width, height, codec, start_time, warnings: as of `prvr.encoders.VideoEntry`.
         version: of these fields, see `prvr_search.films.info.FIELDS_VERSION`; 0 where it is to be described again.
-        lines: the number of lines of its own text tracks.
+        lines: the number of lines of its own text tracks, or of those that a recogniser gave.
         reason, remedy: why it cannot be encoded and what to do; empty if it can.
         filmed: the date that the file states, see `prvr_search.films.info.VideoInfo`.
         digest: the hash of the file that holds this; not written there, as the following.
@@ -92,7 +92,7 @@ class FeatureFile:
     Args:
         film: what is kept of the video.
         rows: `(n, f)` the features.
-        lines: of its own text tracks.
+        lines: as of `Film`.
     """
 
     film: Film
@@ -102,12 +102,12 @@ class FeatureFile:
 
 @dataclass(frozen=True)
 class _Head:
-    """What stands before the rows, as JSON; of each line start, end, text and language."""
+    """What stands before the rows, as JSON; of each line start, end, text, language and, if it has one, the kind."""
 
     film: Film
     spec: FeatureSpec | None
     type: Literal["<f2", "<f4"]
-    lines: tuple[tuple[float, float, str, str], ...]
+    lines: tuple[tuple[float, float, str, str] | tuple[float, float, str, str, str], ...]
 
 
 def is_sha256(value: object) -> bool:
@@ -128,10 +128,14 @@ def nameless(values: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache
 def encoder_key(spec: FeatureSpec | None) -> str:
-    """A name for an encoder and the rate of its features, the same for equal ones; `DESCRIBED` without features."""
+    """A name for an encoder and the rate of its features, the same for equal ones; `DESCRIBED` without features.
+
+    That of a recogniser, whose features have no width, begins with `RECOGNISED`.
+    """
     if spec is None:
         return DESCRIBED
-    return hashlib.sha256(json.dumps(nameless(asdict(spec)), sort_keys=True).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps(nameless(asdict(spec)), sort_keys=True).encode()).hexdigest()[:16]
+    return digest if spec.dim else RECOGNISED + digest
 
 
 def check_spec(spec: FeatureSpec) -> None:
@@ -141,8 +145,19 @@ def check_spec(spec: FeatureSpec) -> None:
         ValueError: they are.
     """
     check_rate(spec.rate)
-    if not 0 <= spec.joint_dim <= spec.dim > 0:
-        raise ValueError("features of no width")
+    if not 0 <= spec.joint_dim <= spec.dim:
+        raise ValueError("features of a negative width")
+
+
+def check_line(line: SubtitleLine) -> None:
+    """Refuses a line that no video has.
+
+    Raises:
+        ValueError: it is.
+    """
+    is_kind = line.kind in get_args(SubtitleLine.__annotations__["kind"])
+    if not (0 <= line.start <= line.end < _LONGEST and is_unicode(line.text + line.language) and is_kind):
+        raise ValueError(f"{line}: expected a start from 0, an end not before it, a text, and `said` or `written`")
 
 
 def feature_file(home: Path, key: str, sha256: str) -> Path:
@@ -186,7 +201,7 @@ def write_features(
         "film": {name: value for name, value in asdict(film).items() if name not in _OF_FILE},
         "spec": film.spec and asdict(film.spec),
         "type": array.dtype.str,
-        "lines": [[line.start, line.end, line.text, line.language] for line in lines],
+        "lines": [astuple(line)[: None if line.kind else -1] for line in lines],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     digest = write_proven(
@@ -207,16 +222,17 @@ def read_features(path: Path) -> FeatureFile:
     text, _, body = bytes(content).partition(b"\n")
     try:
         head = parse_record(_Head, parse_json(text.decode(), "head"), "head", file_names=True)
-        lines, spec = [SubtitleLine(*line) for line in head.lines], head.spec
+        lines, spec = [SubtitleLine(*line) for line in head.lines], head.spec  # pyright: ignore[reportArgumentType]
         film = replace(head.film, digest=digest, stamp=stamp, spec=spec)
         if spec is not None:
             check_spec(spec)
         if (film.key, film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
             raise ValueError("is of another video or encoder than its name says")
-        is_line = (0 <= x.start <= x.end < _LONGEST and is_unicode(x.text + x.language) for x in lines)
-        if not all(is_line) or film.lines != len(lines):
-            raise ValueError("lines that no video has")
-        if (film.frames > 0) != (spec is not None and not film.reason) or film.frames < 0:
+        for line in lines:
+            check_line(line)
+        if film.lines != len(lines):
+            raise ValueError("another number of lines")
+        if (film.frames > 0) != (spec is not None and spec.dim > 0 and not film.reason) or film.frames < 0:
             raise ValueError("no features and no reason")
         if not 0 <= film.duration < _LONGEST or abs(film.start_time) > _LONGEST or min(film.width, film.height) < 0:
             raise ValueError("a duration, a start or a size that no video has")

@@ -1,7 +1,7 @@
-"""The lines of subtitles of a library and the search in them, by FTS5 of SQLite in memory.
+"""The lines of subtitles and recognisers of a library and the search in them, by FTS5 of SQLite in memory.
 
-The image of the tables lies in the user's cache and proves itself; it is made again from the videos and the files
-beside them.
+The image of the tables lies in the user's cache and proves itself; it is made again from the files of the library and
+those beside the videos.
 """
 
 import json
@@ -26,9 +26,10 @@ _SPACE = "\u200b"  # of no width
 _CHARACTER = re.compile("[\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003fffd]")
 _LINES = 1 << 20  # of a source: line i of source n has the number n * _LINES + i
 _OF_SOURCE = f"lines.rowid BETWEEN number * {_LINES} AND number * {_LINES} + {_LINES - 1}"
+_COLUMNS = "start, stop, text, language, kind"  # in the order of `SubtitleLine`
 _TABLES = """
 CREATE TABLE sources (number INTEGER PRIMARY KEY, sha256 TEXT, path TEXT, state TEXT, UNIQUE (sha256, path));
-CREATE VIRTUAL TABLE lines USING fts5 (text, language UNINDEXED, start UNINDEXED, stop UNINDEXED,
+CREATE VIRTUAL TABLE lines USING fts5 (text, language UNINDEXED, kind UNINDEXED, start UNINDEXED, stop UNINDEXED,
     tokenize = 'unicode61 remove_diacritics 2');
 """
 
@@ -53,7 +54,7 @@ class Lines:
         """All lines of a video, in order of time."""
         with self._lock:
             rows = self._tables().execute(
-                f"SELECT start, stop, text, language FROM sources JOIN lines ON {_OF_SOURCE} WHERE sha256 = ?",
+                f"SELECT {_COLUMNS} FROM sources JOIN lines ON {_OF_SOURCE} WHERE sha256 = ?",
                 (sha256,),
             )
             return sorted(map(_line, rows), key=lambda line: (line.start, line.end))
@@ -77,7 +78,7 @@ class Lines:
             return []
         with self._lock:
             rows = self._tables().execute(
-                "SELECT sha256, -bm25(lines), start, stop, text, language FROM lines JOIN sources "
+                f"SELECT sha256, -bm25(lines), {_COLUMNS} FROM lines JOIN sources "
                 f"ON number = lines.rowid / {_LINES} "
                 "WHERE lines MATCH ? AND sha256 IN (SELECT value FROM json_each(?)) "
                 f"ORDER BY bm25(lines), sha256, start, stop, text LIMIT {_MATCHES}",
@@ -90,7 +91,7 @@ class Lines:
         folder: Path,
         listing: Listing,
         videos: Sequence[VideoPath],
-        films: Mapping[str, Film],
+        films: Mapping[str, Mapping[str, Film]],
         read: Callable[[Film], Sequence[SubtitleLine]],
     ) -> None:
         """Takes in the lines of videos that are new or have changed, and forgets those whose files are gone.
@@ -99,14 +100,15 @@ class Lines:
             folder: the folder of the videos.
             listing: what lies there now; nothing, if it is away.
             videos: the videos, with their sha256 where it is known.
-            films: what is kept of videos, by sha256.
-            read: gives the lines of the text tracks of a film.
+            films: what is kept of videos, as of `Store.with_lines`.
+            read: gives the lines that the file of a film holds.
         """
         sources = dict[tuple[str, str], tuple[str, Callable[[], Sequence[SubtitleLine]]]]()
         for video in videos:
-            film = films.get(video.sha256)
-            if film is not None and film.lines:
-                sources[video.sha256, ""] = film.digest, partial(read, film)
+            for key, of_key in films.items():
+                film = of_key.get(video.sha256)
+                if film is not None and film.lines:
+                    sources[video.sha256, key] = film.digest, partial(read, film)
             for file, language in listing.subtitles.get(video.id, ()) if video.sha256 else ():
                 state = f"{file.size} {file.mtime_ns} {file.inode} {file.changed_ns}"
                 sources[video.sha256, file.file] = state, partial(_parsed, file, language)
@@ -126,7 +128,8 @@ class Lines:
             for sha256, name in states.keys() - sources.keys():
                 path = Path(name)
                 is_gone = bool(listing.videos) and below(path, [folder]) and not below(path, [*listing.unlisted])
-                if name and (name in listed or (is_gone and not path.exists())):
+                is_gone = name in listed or (is_gone and not path.exists())
+                if is_gone if path.is_absolute() else sha256 not in films.get(name, {}):  # of a file of the library
                     self._replace((sha256, name), None)
             self._save()
 
@@ -149,8 +152,9 @@ class Lines:
         if lines is not None:
             insert = "INSERT INTO sources (sha256, path, state) VALUES (?, ?, ?)"
             first = (tables.execute(insert, (*source, state)).lastrowid or 0) * _LINES
-            rows = ((first + i, _spaced(x.text), x.language, x.start, x.end) for i, x in enumerate(lines[:_LINES]))
-            tables.executemany("INSERT INTO lines (rowid, text, language, start, stop) VALUES (?, ?, ?, ?, ?)", rows)
+            lines = lines[:_LINES]
+            rows = ((first + i, x.start, x.end, _spaced(x.text), x.language, x.kind) for i, x in enumerate(lines))
+            tables.executemany(f"INSERT INTO lines (rowid, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def _tables(self) -> sqlite3.Connection:
         """The tables, read again where another process has written them."""
@@ -160,7 +164,7 @@ class Lines:
             self._stamp, connection = stamp, _new()
             try:
                 connection.deserialize(bytes(read_proven(path)[0]))
-                connection.execute("SELECT sha256, path, state, text, language, start, stop FROM sources JOIN lines")
+                connection.execute(f"SELECT sha256, path, state, {_COLUMNS} FROM sources JOIN lines")
             except (DataError, OSError, sqlite3.DatabaseError) as error:
                 logger.info("%s: made again (%s)", path, error)
                 connection = _new()
@@ -200,5 +204,5 @@ def _spaced(text: str) -> str:
 
 
 def _line(row: Sequence[object]) -> SubtitleLine:
-    start, end, text, language = row
-    return SubtitleLine(float(start), float(end), str(text).replace(_SPACE, ""), str(language))  # pyright: ignore[reportArgumentType]
+    start, end, text, *rest = row
+    return SubtitleLine(float(start), float(end), str(text).replace(_SPACE, ""), *rest)  # pyright: ignore[reportArgumentType]

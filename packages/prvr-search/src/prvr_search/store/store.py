@@ -32,6 +32,7 @@ from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.store.features import (
     DESCRIBED,
     FEATURES,
+    RECOGNISED,
     SUFFIX,
     FeatureFile,
     Features,
@@ -79,7 +80,7 @@ class Store:
 
     Attributes:
         folders: what is known of the folders that were searched.
-        lines: the lines of subtitles.
+        lines: the lines of subtitles and recognisers.
     """
 
     def __init__(self, home: Path | None = None) -> None:
@@ -130,11 +131,16 @@ class Store:
     def known(self) -> dict[str, Film]:
         """What is kept of all videos that could be read, whatever the encoder, by sha256."""
         films = self.by_key()
-        of_keys = sorted(films, key=lambda key: key != DESCRIBED)
+        of_keys = sorted((key for key in films if not key.startswith(RECOGNISED)), key=lambda key: key != DESCRIBED)
         return {sha256: film for key in of_keys for sha256, film in films[key].items() if not film.reason}
 
+    def with_lines(self) -> dict[str, Mapping[str, Film]]:
+        """What is kept of videos, by sha256: under the key of each recogniser, and that of text tracks under none."""
+        recognised = {key: films for key, films in self.by_key().items() if key.startswith(RECOGNISED)}
+        return {"": self.known(), **recognised}
+
     def specs(self) -> dict[str, FeatureSpec]:
-        """All encoders that there are features of, by key."""
+        """All encoders that there are features of, and recognisers, by key."""
         firsts = ((key, film.spec) for key, films in self.by_key().items() for film in islice(films.values(), 1))
         return {key: spec for key, spec in firsts if spec is not None}
 
@@ -149,21 +155,21 @@ class Store:
         try:
             return read_features(path)
         except FileNotFoundError as error:
-            raise DataError(f"{path}: no such file. Run the command again to encode the video.") from error
+            raise DataError(f"{path}: no such file. Run the command again to make it.") from error
         except OSError as error:
             raise FeaturesUnreachable(f"{error} Will retry on the next run.") from error
         except DataError as error:
             self._films.get(key, {}).pop(sha256, None)
             put_aside(path)
             self.touch()
-            raise DataError(f"{error} Run the command again to encode the video.") from error
+            raise DataError(f"{error} Run the command again to make it.") from error
 
     def lines_of(self, film: Film) -> Sequence[SubtitleLine]:
-        """The lines of the text tracks of a film; errors as of `read`."""
+        """The lines that the file of a film holds; errors as of `read`."""
         return self.read(film.key, film.sha256).lines
 
     def has(self, key: str, sha256: str) -> bool:
-        """Whether a video has features of an encoder, which can be read.
+        """Whether a video has features of an encoder, or was recognised, and the file can be read.
 
         Raises:
             FeaturesUnreachable: as `read`.
@@ -175,7 +181,7 @@ class Store:
         except DataError:
             return False
         self._note(file.film)
-        return file.film.frames > 0
+        return not file.film.reason
 
     def add(
         self,

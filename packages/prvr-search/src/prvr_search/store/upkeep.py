@@ -82,10 +82,10 @@ def prune(
 
 
 def drop_encoder(store: Store, name: str, kept: str = "") -> int:
-    """Deletes the features of all videos that encoders of a name have made.
+    """Deletes what encoders or recognisers of a name have made of all videos.
 
     Args:
-        name: the name of the encoders.
+        name: the name of the encoders or recognisers.
         kept: the key of one of them that stays.
 
     Returns:
@@ -104,7 +104,7 @@ def drop_encoder(store: Store, name: str, kept: str = "") -> int:
             if folder.encoder is not None and encoder_key(folder.encoder) in keys:
                 raise DataError(f"{folder.path}: is searched with {name}. Search it with another --encoder first.")
         store.delete(films := [film for key in keys for film in store.films(key).values()])
-        return sum(film.frames > 0 for film in films)
+        return sum(not film.reason for film in films)
 
 
 def import_from(store: Store, home: Path) -> tuple[int, int]:
@@ -138,7 +138,7 @@ def import_from(store: Store, home: Path) -> tuple[int, int]:
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             _copied(path, target)
-            if file.film.frames:
+            if file.film.frames or file.film.lines:
                 videos.add(sha256)
         sync()
         store.touch()

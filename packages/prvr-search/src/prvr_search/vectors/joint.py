@@ -11,7 +11,16 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
 from prvr.data.sampling import growing_means, segment_mean
-from prvr.encoders import FeatureSpec, FrameEncoder, TextFeaturizer, check_joint, open_encoder, open_featurizer
+from prvr.encoders import (
+    FeatureSpec,
+    FrameEncoder,
+    TextFeaturizer,
+    VideoEncoder,
+    check_joint,
+    encode_pictures,
+    open_encoder,
+    open_featurizer,
+)
 from prvr.errors import DataError
 from prvr_search.vectors.centre import SHARE, mean_sentence
 from prvr_search.vectors.model import (
@@ -72,7 +81,8 @@ class JointModel:
                 "side of the encoder."
             )
         self.dim, self._text, self._device, self._taught = encoder.joint_dim, text, device, taught
-        self._pictures = text if isinstance(text, FrameEncoder) else None  # an encoder of one's own has both sides
+        # an encoder of one's own has both sides
+        self._pictures: VideoEncoder | None = text if isinstance(text, FrameEncoder) else None
         self.identity = ModelIdentity(
             ZERO_SHOT, encoder.encoder.name, encoder.encoder.weights, encoder.encoder, text.identity
         )
@@ -117,13 +127,13 @@ class JointModel:
         """A picture as a video of one frame."""
         if self._pictures is None:
             encoder = open_encoder(self.identity.text, self._device)  # both sides lie where the text side was found
-            if encoder.identity != self.identity.frames:
+            if FeatureSpec.of(encoder).encoder != self.identity.frames:
                 raise DataError(
                     f"pictures would be read by {encoder.identity}, the index was made for {self.identity.frames}: "
                     "their vectors cannot be compared. Pass the encoder of the index with --encoder."
                 )
             self._pictures = encoder
-        rows = self._pictures.finish(self._pictures.encode(self._pictures.prepare(pixels)[None]))
+        rows = encode_pictures(self._pictures, [pixels])
         return self._mapped(unit(rows[:, : self.dim].astype(np.float32, copy=False)))[0]
 
     def _mapped(self, rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -69,6 +69,9 @@ class EvaluateOptions:
         run_file: write the 100 best videos of each query after all stages: as JSON if FILE ends in .json, else in the
             format of TREC
         diagnose: also report whether each attention block uses content and registers
+        unanswered: a split of the corpus whose queries no video answers: also report how well the best score tells
+            them from the others
+        graded: a file of TVR-Ranking's graded moments (test.json): also report nDCG@20 of moments
     """
 
     stage: Stages = field(default_factory=list)
@@ -82,6 +85,8 @@ class EvaluateOptions:
     output: Annotated[Path | None, Parameter(metavar="FILE.json")] = None
     run_file: Annotated[Path | None, Parameter(metavar="FILE")] = None
     diagnose: bool = False
+    unanswered: Annotated[str | None, Parameter(metavar="SPLIT")] = None
+    graded: Annotated[Path | None, Parameter(metavar="FILE.json")] = None
     device: Device = "auto"
 
 
@@ -204,8 +209,13 @@ def evaluate_alone(args: EvaluateOptions, config: "Config", name: "Untrained", k
                 f"{option}: {name} has no parameters and takes no stages. For a model and its score together, evaluate "
                 f"the model with --stage {name.replace('-', '_')}."
             )
-    if args.run_file is not None:
-        raise CommandError(f"--run-file: {name} writes none. Evaluate a model or a pipeline.")
+    for option, value in {
+        "--run-file": args.run_file,
+        "--unanswered": args.unanswered,
+        "--graded": args.graded,
+    }.items():
+        if value is not None:
+            raise CommandError(f"{option}: not of {name}. Evaluate a model or a pipeline.")
     split, console = args.split or config.data.eval_split, stdout()
     how = EvaluationConfig(ties=args.ties, caption_sets=_ranks_sets(args, config))
     with closing(pack(open_corpus_of(config), split, cache_dir=cache_folder(config) / "packed")) as packed:
@@ -227,11 +237,14 @@ def _show_all(
     compared: "Callable[[EvaluationReport], object]" = lambda report: None,
 ) -> None:
     """Prints the tables of all reports, what they are compared with under the original labels, and their files."""
-    from prvr.evaluation.tables import systems_table
+    from prvr.evaluation.tables import queries_table, systems_table
 
     for labels, reports in evaluation.items():
         if len(evaluation) > 1:
             console.print(f"\n{labels} labels")
+        if (further := queries_table(reports)) is not None:
+            console.print()
+            console.print(further)
         if len(reports) > 1:
             console.print()
             console.print(systems_table(reports))
@@ -249,7 +262,8 @@ def evaluate_targets(args: EvaluateOptions, config: "Config", system: "OpenSyste
     """Evaluates on the corpus of the run and on the targets, prints one table, and writes a file for each target."""
     from prvr.evaluation.transfer import corpus_on_disk, target_config, transfer_table
 
-    for option, value in {"--output": args.output, "--run-file": args.run_file}.items():
+    of_one = {"--output": args.output, "--run-file": args.run_file}
+    for option, value in {**of_one, "--unanswered": args.unanswered, "--graded": args.graded}.items():
         if value is not None:
             raise CommandError(f"{option} cannot be used with --transfer, which evaluates on several corpora.")
     folders = [Path(target).expanduser() for target in args.transfer]
@@ -288,6 +302,7 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
     under dense ones where it has them.
     """
     from prvr.evaluation import EvaluationConfig, encode_split, evaluate, write_run
+    from prvr.evaluation.rejection import rejection
     from prvr.extensions import extension
     from prvr.training.record import changed_data
 
@@ -298,23 +313,33 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
     if file is not None and trained is not None and trained.data.collection == config.data.collection:
         for what in changed_data(file.parent, config):
             logger.warning("%s: the %s are not those that the model was trained on", config.data.collection, what)
-    with closing(system.open_split(split, config)) as packed:
+    graded = None if args.graded is None else extension("graded", "--graded")(args.graded)
+    with ExitStack() as opened:
+        packed, *others = (
+            opened.enter_context(closing(system.open_split(name, config)))
+            for name in (split, args.unanswered)
+            if name is not None
+        )
         watched = extension("attention", "--diagnose") if args.diagnose else lambda _: nullcontext([])
+        encode = partial(
+            encode_split,
+            system.pipeline,
+            device=device,
+            video_batch=how.video_batch,
+            query_batch=how.query_batch,
+            seed=how.seed,
+        )
         with watched(system.pipeline.first) as blocks:
-            encoded = encode_split(
-                system.pipeline,
-                packed,
-                device=device,
-                video_batch=how.video_batch,
-                query_batch=how.query_batch,
-                seed=how.seed,
-            )
+            encoded = encode(packed)
+        unanswered = [encode(other) for other in others]
         reports = {
             labelled.labels: {
                 name: replace(
                     evaluate(part, labelled, how, encoded=encoded, device=device),
                     changed=dict(system.changed),
                     blocks=tuple(blocks),
+                    rejection=next((rejection(part, encoded, other, how.seed) for other in unanswered), None),
+                    graded={} if graded is None else graded(part, packed, encoded, how.seed),
                 )
                 for name, part in system.parts().items()
             }

@@ -8,7 +8,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError, UnusedCliTokensError, validators
+from cyclopts import (
+    App,
+    CycloptsError,
+    Group,
+    MissingArgumentError,
+    Parameter,
+    UnknownOptionError,
+    UnusedCliTokensError,
+    validators,
+)
 
 import prvr
 from prvr.cli.console import CommandError, imported, printing_to_stderr, stdout
@@ -104,6 +113,9 @@ def usage_error(error: CycloptsError) -> CommandError:
     if isinstance(error.__cause__, ValidationError):  # of settings that pydantic checks
         problems = [(problem["loc"][0], problem["msg"], problem["input"]) for problem in error.__cause__.errors()]
         message = "; ".join(f"--{name}: {text}, got {value!r}" for name, text, value in problems)
+    if isinstance(error, MissingArgumentError) and error.keyword and error.argument is not None:
+        value = (error.argument.parameter.metavar or "a value").replace("|", " or ")
+        message = f"{error.keyword}: expected {value} after it"
     message = re.sub(r'^Command "[^"]*" parameter (\S+) requires an argument', r"\1 is required", message)
     stop = "" if message.endswith(("?", ".")) else "."
     command = " ".join(["prvr", *(error.command_chain or ())])

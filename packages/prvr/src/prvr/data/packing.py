@@ -3,10 +3,10 @@
 import hashlib
 import json
 import logging
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from prvr.config import AnyModelConfig
 from prvr.data.atomic import discard, publish, temporary_folder
 from prvr.data.corpus import TEXT_FILES, Corpus, Split
 from prvr.data.features import FeatureReader, feature_files
-from prvr.data.layout import Moment
+from prvr.data.layout import Caption, Moment
 from prvr.data.packed import PackedSplit, PackSource, longest_durations
 from prvr.data.packed_files import FILES, FORMAT, STREAM, PackedFiles, PackedWriter
 from prvr.data.sampling import normalise_rows, sample_video
@@ -255,6 +255,46 @@ def _source_files(corpus: Corpus, split: str, stream: str | None) -> list[list[s
     return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in zip(names, stats, strict=True)]
 
 
+class _Survey:
+    """What is unusual about the rows of a split: noticed as they are read, told when all are.
+
+    Args:
+        captions: the queries of the split; equal ones have equal features.
+    """
+
+    def __init__(self, captions: Sequence[Caption]) -> None:
+        self.zero_rows: dict[str, int] = {}
+        self.still: list[str] = []  # items of several rows, which are all the same
+        self.first: dict[tuple[str, bytes], str] = {}  # the first item with these features
+        self.repeated: dict[str, list[str]] = {}
+        self.sentences = {caption.id: " ".join(re.findall(r"\w+", caption.text.casefold())) for caption in captions}
+
+    def add(self, item: str, name: str, rows: np.ndarray, tokens: bool) -> None:
+        """Looks at the rows of a video or a caption; of token numbers, 0 is one like any other."""
+        if not tokens and (zeros := len(rows) - int(rows.any(axis=1).sum())):
+            self.zero_rows[name] = zeros
+        elif len(rows) > 1 and (rows == rows[0]).all():
+            self.still.append(name)
+        first = self.first.setdefault((item, hashlib.sha256(rows.tobytes()).digest()), name)
+        if self.sentences.get(first, first) != self.sentences.get(name, name):
+            self.repeated.setdefault(item, []).append(f"{name} those of {first}")
+
+    def notes(self, unit: bool) -> Iterator[str]:
+        """A sentence for each kind; `unit`: rows have a length, so that those of zeros count."""
+        if unit and self.zero_rows:
+            yield (
+                f"{sum(self.zero_rows.values())} feature rows are all zero, in {len(self.zero_rows)} videos or "
+                f"captions ({next(iter(self.zero_rows))} ...). They are kept."
+            )
+        if unit and self.still:
+            yield (
+                f"the features of {len(self.still)} videos or captions are the same in all their rows "
+                f"({self.still[0]} ...)."
+            )
+        for item, pairs in self.repeated.items():
+            yield f"{len(pairs)} {item}s have the features of another {item} ({pairs[0]} ...)."
+
+
 def _write(
     writer: PackedWriter,
     corpus: Corpus,
@@ -265,32 +305,20 @@ def _write(
     about: dict[str, Any],
     progress: Progress | None,
 ) -> None:
-    captions, collection = split.captions, about["collection"]
-    zero_rows: dict[str, int] = {}
-    still: list[str] = []  # items of several rows, which are all the same
-    owners: dict[str, dict[bytes, str]] = {"video": {}, "caption": {}}  # the first item with these features
-    repeated: dict[str, list[str]] = {"video": [], "caption": []}
-    sentences = {caption.id: " ".join(re.findall(r"\w+", caption.text.casefold())) for caption in captions}
+    captions, where, survey = split.captions, f"{corpus.name} {split.name}", _Survey(split.captions)
     lengths: dict[str, list[int]] = {"frames": [], "words": []}
 
     def read(features: FeatureReader, ids: Sequence[str]) -> Iterator[np.ndarray]:
         missing = [name for name in ids if name not in features]
         if missing:
             raise DataError(
-                f"{collection} {split.name}: {len(missing)} of {len(ids)} {features.item}s have no features in "
+                f"{where}: {len(missing)} of {len(ids)} {features.item}s have no features in "
                 f"{features.files[0].parent}, among them {missing[:3]}. Add their features, remove their captions, or "
                 "of videos set data.missing=skip."
             )
         for name in ids:
             rows = features.read(name)
-            tokens = settings.stored_words and features is queries  # 0 is one like any other
-            if not tokens and (zeros := len(rows) - int(rows.any(axis=1).sum())):
-                zero_rows[name] = zeros
-            elif len(rows) > 1 and (rows == rows[0]).all():
-                still.append(name)
-            first = owners[features.item].setdefault(hashlib.sha256(rows.tobytes()).digest(), name)
-            if sentences.get(first, first) != sentences.get(name, name):  # equal captions have equal features
-                repeated[features.item].append(f"{name} those of {first}")
+            survey.add(features.item, name, rows, settings.stored_words and features is queries)
             yield rows
             if progress:
                 progress(sum(map(len, lengths.values())), len(split.video_ids) + len(captions))
@@ -305,61 +333,57 @@ def _write(
         append("frames", frames)
     for rows in read(queries, [caption.id for caption in captions]):
         append("words", settings.query(rows))
-    notes, where = list[str](), f"{collection} {split.name}"
+    notes = [*survey.notes(settings.unit)]
     if "left_out" in about:
-        notes.append(f"{where}: {about['left_out']} videos have no features and are left out, with their captions.")
-    if settings.unit:  # of token numbers, 0 is one like any other
-        if zero_rows:
-            notes.append(
-                f"{where}: {sum(zero_rows.values())} feature rows are all zero, in {len(zero_rows)} videos or captions "
-                f"({next(iter(zero_rows))} ...). They are kept."
-            )
-        if still:
-            notes.append(
-                f"{where}: the features of {len(still)} videos or captions are the same in all their rows "
-                f"({still[0]} ...)."
-            )
-    for item, pairs in repeated.items():
-        if pairs:
-            notes.append(f"{where}: {len(pairs)} {item}s have the features of another {item} ({pairs[0]} ...).")
-    index_of = {video: i for i, video in enumerate(split.video_ids)}
-    moments = [split.moments.get(caption.id, Moment(nan, nan, nan)) for caption in captions]
-    index = {
-        "query_to_video": np.array([index_of[caption.video_id] for caption in captions], np.int64),
-        "moments": np.array([(m.start, m.end, m.duration) for m in moments], np.float64),
-        "more_moments": np.array([(q, *times) for q, m in enumerate(moments) for times in m.more]).reshape(-1, 3),
-        "frame_offsets": _offsets(lengths["frames"]),
-        "word_offsets": _offsets(lengths["words"]),
-    }
+        notes.insert(0, f"{about['left_out']} videos have no features and are left out, with their captions.")
+    index, wrong = _index(split)
+    index |= {"frame_offsets": _offsets(lengths["frames"]), "word_offsets": _offsets(lengths["words"])}
     if settings.stream is not None:
         lengths[STREAM] = []
-        with corpus.open_features(settings.stream) as stream:
-            for video in split.video_ids:
-                rows = np.empty((0, stream.dim), np.float32)
-                if video in stream:
-                    rows = sample_video(stream.read(video), 1, settings.stream_rows, settings.keep_last)[1]
-                append(STREAM, rows)
+        for rows in _stream_rows(corpus, split, settings):
+            append(STREAM, rows)
         index[f"{STREAM}_offsets"] = _offsets(lengths[STREAM])
-        lack = f"{where}: {lengths[STREAM].count(0)} of {len(index_of)} videos have no {settings.stream}."
+        lack = f"{lengths[STREAM].count(0)} of {len(split.video_ids)} videos have no {settings.stream}."
         if not any(lengths[STREAM]):
-            raise DataError(f"{lack} Name its rows by the ids of the videos.")
+            raise DataError(f"{where}: {lack} Name its rows by the ids of the videos.")
         notes += [lack] if 0 in lengths[STREAM] else []
+    if len(wrong):
+        notes.append(
+            f"the moments of {len(wrong)} videos state different lengths of their video "
+            f"({split.video_ids[wrong[0]]} ...). The longest one is used."
+        )
+    place = {video: i for i, video in enumerate(split.video_ids)}
     text = {
         "video_ids": split.video_ids,
         "query_ids": [caption.id for caption in captions],
         "own_ids": [split.own_ids.get(caption.id, "") for caption in captions],
         "captions": [caption.text for caption in captions],
-        "relevant": [sorted(index_of[video] for video in split.relevant(caption)) for caption in captions],
+        "relevant": [sorted(place[video] for video in split.relevant(caption)) for caption in captions],
         "tags": [sorted(split.tags.get(caption.id, ())) for caption in captions],
     }
-    video_of, durations = index["query_to_video"], index["moments"][:, 2]
-    longest = longest_durations(video_of, durations, len(split.video_ids))
-    if len(wrong := np.unique(video_of[longest[video_of] - durations > 1.0])):  # seconds: lengths may be rounded
-        notes.append(
-            f"{where}: the moments of {len(wrong)} videos state different lengths of their video "
-            f"({split.video_ids[wrong[0]]} ...). The longest one is used."
-        )
-    writer.finish(index, text, about | {"notes": notes})
+    writer.finish(index, text, about | {"notes": [f"{where}: {note}" for note in notes]})
+
+
+def _index(split: Split) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Videos and moments of the queries, and the videos of which moments state different lengths."""
+    place = {video: i for i, video in enumerate(split.video_ids)}
+    moments = [split.moments.get(caption.id, Moment(math.nan, math.nan, math.nan)) for caption in split.captions]
+    owner = np.array([place[caption.video_id] for caption in split.captions], np.int64)
+    times = np.array([(m.start, m.end, m.duration) for m in moments], np.float64)
+    more = np.array([(q, *parts) for q, m in enumerate(moments) for parts in m.more]).reshape(-1, 3)
+    longest = longest_durations(owner, times[:, 2], len(split.video_ids))
+    wrong = np.unique(owner[longest[owner] - times[:, 2] > 1.0])  # seconds: lengths may be rounded
+    return {"query_to_video": owner, "moments": times, "more_moments": more}, wrong
+
+
+def _stream_rows(corpus: Corpus, split: Split, settings: PackSettings) -> Iterator[np.ndarray]:
+    """The rows of a second stream of each video, which may have none."""
+    with corpus.open_features(settings.stream) as stream:
+        for video in split.video_ids:
+            rows = np.empty((0, stream.dim), np.float32)
+            if video in stream:
+                rows = sample_video(stream.read(video), 1, settings.stream_rows, settings.keep_last)[1]
+            yield rows
 
 
 def _offsets(lengths: list[int]) -> np.ndarray:

@@ -25,7 +25,17 @@ from prvr.encoders.hub import (
     locate,
     read_config,
 )
-from prvr.encoders.interface import Encoder, FrameEncoder, Identity, TextFeaturizer, check_joint
+from prvr.encoders.interface import (
+    ClipEncoder,
+    ClipWindow,
+    Encoder,
+    FrameEncoder,
+    Identity,
+    TextFeaturizer,
+    VideoEncoder,
+    check_joint,
+    encode_pictures,
+)
 from prvr.encoders.own import is_own, open_frames, open_text, own_class
 from prvr.errors import DataError
 
@@ -33,6 +43,8 @@ __all__ = [
     "DEFAULT_ENCODER",
     "ENCODERS",
     "OTHER",
+    "ClipEncoder",
+    "ClipWindow",
     "DownloadNeeded",
     "Encoder",
     "EncoderFamily",
@@ -41,11 +53,13 @@ __all__ = [
     "HubUnreachable",
     "Identity",
     "TextFeaturizer",
+    "VideoEncoder",
     "VideoEntry",
     "VideoFeatures",
     "check_joint",
     "choose_encoder",
     "download_size",
+    "encode_pictures",
     "open_encoder",
     "open_featurizer",
 ]
@@ -60,13 +74,13 @@ class EncoderFamily:
 
     Args:
         text: opens the text side of a model, from its name or folder and a device of torch; None where it has none.
-        frames: opens the encoder of frames in the same way; None where the family has none.
+        frames: opens the encoder of frames or clips in the same way; None where the family has none.
         bundled: whether it is one model that comes with prvr, named as the family is.
         prefixed: whether its models are named FAMILY:MODEL, because MODEL alone is of another family.
     """
 
     text: Callable[[str, Any], TextFeaturizer] | None = None
-    frames: Callable[[str, Any], FrameEncoder] | None = None
+    frames: Callable[[str, Any], VideoEncoder] | None = None
     bundled: bool = False
     prefixed: bool = False
 
@@ -78,8 +92,8 @@ transformers."""
 
 def open_encoder(
     name: str | Identity, device: Any = "cpu", *, download: bool = False, tried: Collection[Identity] = ()
-) -> FrameEncoder:
-    """Opens an encoder of frames.
+) -> VideoEncoder:
+    """Opens an encoder of frames or clips.
 
     Args:
         name: `toy`, a folder of `save_pretrained`, or a name on the Hugging Face hub

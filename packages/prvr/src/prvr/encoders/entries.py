@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from prvr.data.features import FeatureReader
-from prvr.encoders.interface import FrameEncoder, Identity
+from prvr.encoders.interface import ClipEncoder, Identity, VideoEncoder, rows_identity
 from prvr.errors import DataError
 
 SUFFIXES = (
@@ -38,9 +38,10 @@ class FeatureSpec:
     joint_dim: int
 
     @staticmethod
-    def of(encoder: FrameEncoder, rate: float = 2.0) -> "FeatureSpec":
-        """The features that an encoder makes."""
-        return FeatureSpec(encoder.identity, rate, encoder.dim, encoder.joint_dim)
+    def of(encoder: VideoEncoder, rate: float | None = None) -> "FeatureSpec":
+        """The features that an encoder makes; default: of two frames per second, or of clips as it says."""
+        usual = 1 / encoder.window.stride if isinstance(encoder, ClipEncoder) else 2.0
+        return FeatureSpec(rows_identity(encoder), rate or usual, encoder.dim, encoder.joint_dim)
 
 
 @dataclass(frozen=True)

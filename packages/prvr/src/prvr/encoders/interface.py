@@ -3,16 +3,17 @@
 These protocols are all that the rest of prvr knows of an encoder. A store holds `rate` rows for each second of a video,
 2 by default, each of `dim` numbers in float32. Rows of frames may have any length: what compares them with sentences
 scales their first `joint_dim` columns to unit length. A sentence is a unit vector of the same `joint_dim` columns.
+An encoder of clips gives a row for each clip, see `ClipWindow`.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from prvr.errors import DataError
+from prvr.errors import DataError, InputError
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,87 @@ class FrameEncoder(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class ClipWindow:
+    """The clips of a video: clip k lasts `seconds` around `(k + 1/2) * stride`, as far as it fits into the video.
+
+    Args:
+        seconds: the length of a clip.
+        frames: of a clip, evenly spaced.
+        stride: seconds from a clip to the next; `rate` in a library is `1 / stride`, unless another one is named.
+
+    Raises:
+        InputError: one of them is not positive.
+    """
+
+    seconds: float = 2.0
+    frames: int = 8
+    stride: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.seconds < 3600 and 0 < self.frames <= 1024 and 1e-3 < self.stride < 3600):
+            raise InputError(
+                f"{self}: expected up to an hour, up to 1024 frames, and a stride between 1 ms and an hour"
+            )
+
+
+@runtime_checkable
+class ClipEncoder(Protocol):
+    """Turns clips, the frames of a window with their times, into features; otherwise as a `FrameEncoder`.
+
+    Attributes:
+        identity, dim, joint_dim: as of a `FrameEncoder`; the identity of rows says how long clips are, too.
+        window: which clips a video has.
+    """
+
+    identity: Identity
+    dim: int
+    joint_dim: int
+    window: ClipWindow
+
+    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> np.ndarray:
+        """As of a `FrameEncoder`; called once for each frame, however many clips it is in."""
+        ...
+
+    def encode(self, clips: np.ndarray, times: Float32[np.ndarray, "n t"], /) -> Float32[np.ndarray, "n e"]:
+        """The features of each of n clips by itself, of t prepared pictures stacked, and when these are shown.
+
+        Times are in seconds from the start of the video. In one shorter than a window frames repeat.
+        """
+        ...
+
+    def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
+        """As of a `FrameEncoder`."""
+        ...
+
+
+VideoEncoder = FrameEncoder | ClipEncoder
+
+
+def rows_identity(encoder: VideoEncoder) -> Identity:
+    """The identity of the rows of an encoder, which differ with the length of clips and the number of their frames."""
+    if not isinstance(encoder, ClipEncoder):
+        return encoder.identity
+    window = encoder.window
+    about = f"{encoder.identity.preprocessing}; clips of {window.frames} frames in {window.seconds} s"
+    return replace(encoder.identity, preprocessing=about)
+
+
+def encode_pictures(encoder: VideoEncoder, pictures: Iterable[np.ndarray]) -> Float32[np.ndarray, "n f"]:
+    """The rows of pictures by themselves; for an encoder of clips, each is a clip that stands still.
+
+    Args:
+        pictures: `(h, w, 3)` of `uint8`.
+    """
+    prepared = np.stack([encoder.prepare(pixels) for pixels in pictures])
+    if not isinstance(encoder, ClipEncoder):
+        return encoder.finish(encoder.encode(prepared))
+    window = encoder.window
+    times = (np.arange(window.frames, dtype=np.float32) + np.float32(0.5)) * np.float32(window.seconds / window.frames)
+    clips = np.repeat(prepared[:, None], window.frames, 1)
+    return encoder.finish(encoder.encode(clips, np.tile(times, (len(clips), 1))))
+
+
 @runtime_checkable
 class TextFeaturizer(Protocol):
     """Turns texts into features.
@@ -103,8 +185,8 @@ class Encoder(FrameEncoder, TextFeaturizer, Protocol):
     """Both sides of a joint encoder in one object: what your own has to provide so that sentences find videos.
 
     It is made by calling its class with the name that it is opened by, which its identity has to bear, and a device of
-    torch: `Class(name, device)`. A class that is a `FrameEncoder` alone can be extracted with, and one that is a
-    `TextFeaturizer` alone can read captions and queries.
+    torch: `Class(name, device)`. In place of a `FrameEncoder` it may be a `ClipEncoder`. A class that is one of these
+    alone can be extracted with, and one that is a `TextFeaturizer` alone can read captions and queries.
     """
 
 

@@ -16,7 +16,15 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from prvr.encoders.interface import EncoderClass, FrameEncoder, Identity, TextFeaturizer
+from prvr.encoders.interface import (
+    EncoderClass,
+    FrameEncoder,
+    Identity,
+    TextFeaturizer,
+    VideoEncoder,
+    encode_pictures,
+    rows_identity,
+)
 from prvr.errors import DataError, PrvrError, import_named
 
 GROUP = "prvr.encoders"
@@ -36,35 +44,36 @@ def names_code(name: str) -> bool:
     return _CODE.fullmatch(name) is not None and not Path(name).is_dir()
 
 
-def installed_encoders() -> dict[str, list[EntryPoint]]:
-    """What installed packages register, by short name."""
+def installed_encoders(group: str = GROUP) -> dict[str, list[EntryPoint]]:
+    """What installed packages register in a group of entry points, by short name."""
     points: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=GROUP):
+    for point in entry_points(group=group):
         if _SHORT.fullmatch(point.name):
             points.setdefault(point.name, []).append(point)
     return points
 
 
-def is_own(name: str) -> bool:
+def is_own(name: str, group: str = GROUP) -> bool:
     """Whether a name stands for an encoder that is not part of prvr and no model of transformers."""
-    return names_code(name) or name in installed_encoders()
+    return names_code(name) or name in installed_encoders(group)
 
 
-def own_class(name: str, recorded: bool) -> EncoderClass:
+def own_class(name: str, recorded: bool, group: str = GROUP) -> EncoderClass:
     """The class that a name stands for.
 
     Args:
         name: one that `is_own`.
         recorded: whether a file says so, and not the user.
+        group: the entry points by which packages register such classes.
 
     Raises:
-        DataError: a file names a module, there is no such class, it cannot be imported, or two packages bring encoders
-            of this name.
+        DataError: a file names a module, there is no such class, it cannot be imported, or two packages bring one of
+            this name.
     """
-    points = installed_encoders().get(name, []) if _SHORT.fullmatch(name) else []
+    points = installed_encoders(group).get(name, []) if _SHORT.fullmatch(name) else []
     if len(points) > 1:
         packages = " and ".join(point.dist.name if point.dist else point.value for point in points)
-        raise DataError(f"{name}: {packages} both bring an encoder of this name. Uninstall one of them.")
+        raise DataError(f"{name}: {packages} both bring {name}. Uninstall one of them.")
     if points:
         with _explained(name):
             make = points[0].load()
@@ -94,8 +103,8 @@ def _made(make: EncoderClass, name: str, device: Any) -> Any:
     return encoder
 
 
-def open_frames(make: EncoderClass, name: str, device: Any, tried: Collection[Identity] = ()) -> FrameEncoder:
-    """An encoder of frames, tried on two pictures unless it is one of those that were tried before.
+def open_frames(make: EncoderClass, name: str, device: Any, tried: Collection[Identity] = ()) -> VideoEncoder:
+    """An encoder of frames or clips, tried on two pictures unless it is one of those that were tried before.
 
     Raises:
         DataError: it is none, its code fails, or it gives something else than it promises.
@@ -103,10 +112,10 @@ def open_frames(make: EncoderClass, name: str, device: Any, tried: Collection[Id
     with _explained(name):
         encoder = _made(make, name, device)
         _check_members(name, "frames", FrameEncoder, encoder)
-        if encoder.identity in tried:
+        if rows_identity(encoder) in tried:
             return encoder
         noise = np.random.default_rng(0).integers(0, 256, (2, 48, 64, 3), dtype=np.uint8)
-        rows = encoder.finish(encoder.encode(np.stack([encoder.prepare(pixels) for pixels in noise])))
+        rows = encode_pictures(encoder, noise)
     _check_rows(name, "two frames", rows, (2, encoder.dim))
     _expect(0 <= encoder.joint_dim <= encoder.dim, name, f"joint_dim={encoder.joint_dim}, not 0 to dim={encoder.dim}")
     return encoder
@@ -158,7 +167,7 @@ def _check_rows(name: str, source: str, rows: Any, shape: tuple[int, ...]) -> No
 
 def _expect(condition: bool, name: str, problem: str) -> None:
     if not condition:
-        raise DataError(f"{name}: {problem}. See docs/search.md for how to write an encoder.")
+        raise DataError(f"{name}: {problem}. See docs/search.md for how to write one.")
 
 
 @contextmanager
@@ -172,6 +181,6 @@ def _explained(name: str) -> Iterator[None]:
         where = traceback.extract_tb(error.__traceback__)[-1]
         message = " ".join(str(error).split())[:300]
         raise DataError(
-            f"{name}: cannot be used as an encoder ({type(error).__name__}: {message}; {where.filename}, line "
-            f"{where.lineno}). See docs/search.md for how to write an encoder."
+            f"{name}: cannot be used ({type(error).__name__}: {message}; {where.filename}, line "
+            f"{where.lineno}). See docs/search.md for how to write one."
         ) from error

@@ -1,12 +1,42 @@
 """Queries that no video answers (generalised moment retrieval, arXiv 2605.02623): told apart by their best score."""
 
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
+import torch
 from jaxtyping import Float
 
 from prvr.errors import InputError
+from prvr.evaluation.encode import evaluation_mode
+from prvr.evaluation.lists import ranked_rows
+from prvr.evaluation.report import Rejection
 from prvr.evaluation.significance import Interval
+from prvr.stages.matrix import EncodedSplit
+from prvr.stages.pipelines import Pipeline
+
+
+def rejection(pipeline: Pipeline, encoded: EncodedSplit, unanswered: EncodedSplit, seed: int = 0) -> Rejection:
+    """How well the best score in a gallery tells its queries from others that none of its videos answers.
+
+    Args:
+        pipeline: ranks the gallery.
+        encoded: the gallery with its own queries, see `encode_split`.
+        unanswered: a split whose queries are the others; its videos are not read.
+        seed: the seed of samples that the model draws.
+
+    Raises:
+        InputError: fewer than two queries of a kind, or a score that is not finite.
+    """
+    pairs = zip(encoded.stages, unanswered.stages, strict=True)
+    stages = tuple(None if a is None or b is None else replace(a, text=b.text) for a, b in pairs)
+    others = replace(encoded, text=unanswered.text, query_ids=unanswered.query_ids, stages=stages)
+    with evaluation_mode(pipeline, encoded.text.device, seed):
+        own, other = (
+            torch.cat([scores.amax(1) for _, scores in ranked_rows(pipeline, each, "t2v")]).double().cpu().numpy()
+            for each in (encoded, others)
+        )
+    return Rejection(*rejection_auroc(own, other), len(other))
 
 
 def rejection_auroc(

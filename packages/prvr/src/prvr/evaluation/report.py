@@ -119,6 +119,21 @@ class MomentBaselines:
 
 
 @dataclass(frozen=True)
+class Rejection:
+    """How well the best score of a query tells whether any video answers it, see `rejection_auroc`.
+
+    Args:
+        auroc: area under the ROC curve, in [0, 1]; 0.5 by chance.
+        interval: its 95 % interval.
+        queries: the number of queries that no video answers.
+    """
+
+    auroc: float
+    interval: Interval
+    queries: int
+
+
+@dataclass(frozen=True)
 class EvaluationReport:
     """The metrics of a model on a split, and the ranks that they are computed from.
 
@@ -147,6 +162,8 @@ class EvaluationReport:
         moments: moment retrieval; empty if no moment is known, the model has none, or lists were not evaluated.
         baselines: the first moments beside answers that read no query; empty if no moment is known, or likewise.
         left_out: videos of the split that have no features and are not in the gallery, see `data.missing`.
+        rejection: queries that no video answers; None if there were none.
+        graded: nDCG@20 of moments with graded labels, in [0, 1], by the overlap that counts; may be empty.
     """
 
     split: str
@@ -173,6 +190,8 @@ class EvaluationReport:
     moments: tuple[MomentMetrics, ...] = ()
     baselines: tuple[MomentBaselines, ...] = ()
     left_out: int = 0
+    rejection: Rejection | None = None
+    graded: dict[str, float] = field(default_factory=dict)
 
     @property
     def above_chance(self) -> bool:

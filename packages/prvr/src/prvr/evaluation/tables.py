@@ -163,6 +163,22 @@ def tags_table(report: EvaluationReport) -> Table | None:
     return _metrics_table("text to video by kind of query", caption, "tag", _PARTS, rows) if rows else None
 
 
+def queries_table(reports: Mapping[str, EvaluationReport]) -> Table | None:
+    """Queries that no video answers, and graded moments; None if no report has either.
+
+    Args:
+        reports: evaluations on the same split, by the name of the system.
+    """
+    table = new_table("further queries and labels", None, ["", "measure"], ["value", "interval"])
+    for name, report in reports.items():
+        if (one := report.rejection) is not None:
+            interval = f"{one.interval.low:.3f} .. {one.interval.high:.3f}"
+            table.add_row(name, f"AUROC, {one.queries:,} queries without an answer", f"{one.auroc:.3f}", interval)
+        for iou, value in report.graded.items():
+            table.add_row(name, f"nDCG@20 of moments, IoU > {iou}", f"{value:.3f}", "-")
+    return table if table.row_count else None
+
+
 def examples_table(examples: Sequence[ExampleQuery]) -> Table:
     """Queries with their best videos and moments, best first, and the true moment below them.
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from prvr.errors import deferred
 
 if TYPE_CHECKING:
-    from prvr.papers.execution import Machine, perform, perform_all
-    from prvr.papers.judge import due_cells
-    from prvr.papers.runs import Cell, Choices, Run, cells_of, distinct_runs
-    from prvr.papers.show import Shown, latex, markdown, shown, terminal_tables
-    from prvr.papers.study import Study
-    from prvr.papers.table import Table, read_table, table_names
+    from prvr.papers.execution import *
+    from prvr.papers.judge import *
+    from prvr.papers.runs import *
+    from prvr.papers.show import *
+    from prvr.papers.study import *
+    from prvr.papers.table import *
 
 __all__ = [
     "EXTENSIONS",
@@ -45,17 +45,11 @@ __all__ = [
     "terminal_tables",
 ]
 
-EXTENSIONS = {"commands": "prvr.papers.commands", "converters": "prvr.papers.benchmarks.cli"}
+EXTENSIONS = {
+    "commands": "prvr.papers.commands",
+    "converters": "prvr.papers.benchmarks.cli",
+    "graded": "prvr.papers.graded_moments:read_graded",
+}
 """What this package adds, see `prvr.extensions`."""
 
-__getattr__ = deferred(
-    __name__,
-    {
-        "prvr.papers.judge": "due_cells",
-        "prvr.papers.execution": "Machine perform perform_all",
-        "prvr.papers.runs": "Cell Choices Run cells_of distinct_runs",
-        "prvr.papers.show": "Shown latex markdown shown terminal_tables",
-        "prvr.papers.study": "Study",
-        "prvr.papers.table": "Table read_table table_names",
-    },
-)
+__getattr__ = deferred(__name__, "table runs study judge show execution")

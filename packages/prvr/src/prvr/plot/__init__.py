@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 from prvr.errors import deferred
 
 if TYPE_CHECKING:
-    from prvr.plot.curves import sweep_figure
-    from prvr.plot.drawing import PlotInput, draw
-    from prvr.plot.figures import save_figure
-    from prvr.plot.plots import PLOTS
+    from prvr.plot.curves import *
+    from prvr.plot.drawing import *
+    from prvr.plot.figures import *
+    from prvr.plot.plots import *
 
 __all__ = ["EXTENSIONS", "PLOTS", "PlotInput", "draw", "save_figure", "sweep_figure"]
 
@@ -38,12 +38,4 @@ EXTENSIONS = {
 }
 """What this package adds, see `prvr.extensions`."""
 
-__getattr__ = deferred(
-    __name__,
-    {
-        "prvr.plot.curves": "sweep_figure",
-        "prvr.plot.drawing": "PlotInput draw",
-        "prvr.plot.figures": "save_figure",
-        "prvr.plot.plots": "PLOTS",
-    },
-)
+__getattr__ = deferred(__name__, "plots figures curves drawing")

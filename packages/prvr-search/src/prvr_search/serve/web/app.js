@@ -2,7 +2,7 @@
 
 import { get, openSession, post, Problem, refusal, save, thumbnailUrl } from "./api.js";
 import { closePlayer, isOpen, playAt, playMoment, setPreviews } from "./player.js";
-import { clock, makeStrip, nameParts, range, span } from "./strip.js";
+import { clock, lineHead, makeStrip, nameParts, range, span } from "./strip.js";
 
 const element = (id) => document.getElementById(id);
 const input = element("query");
@@ -162,9 +162,10 @@ function card(hit, scale) {
   const name = make("h2", "name");
   name.append(...nameParts(hit.video.name));
   const number = `score ${hit.score === null ? "–" : hit.score.toFixed(3)}`;
-  const score = make("span", "score", hit.lines.length ? "by subtitles" : number);
+  const source = hit.lines[0]?.kind || "by subtitles";
+  const score = make("span", "score", hit.lines.length ? source : number);
   score.title = hit.lines.length
-    ? `a line of its subtitles has the words; ${number}`
+    ? `a line that is ${hit.lines[0].kind || "in its subtitles"} has the words; ${number}`
     : "similarity of the video and the query; only scores of one query can be compared";
   line.append(make("span", "rank", String(hit.rank)), name, score);
   line.addEventListener("click", () => play(best, open));
@@ -178,7 +179,7 @@ function card(hit, scale) {
     more.append(chip);
   }
   for (const line of hit.lines) {
-    const spoken = make("button", "spoken quiet", `${clock(line.start)} “${line.text}”`);
+    const spoken = make("button", "spoken quiet", `${lineHead(line)} “${line.text}”`);
     spoken.type = "button";
     spoken.addEventListener("click", () => play(line, spoken));
     more.append(spoken);

@@ -1,7 +1,7 @@
 // Plays a video at a moment: the file itself, or a preview where the browser cannot play it.
 
 import { blob, clipUrl, fileUrl, linesOf, previewUrl, refusal, save } from "./api.js";
-import { clock, makeStrip, nameParts, span } from "./strip.js";
+import { lineHead, makeStrip, nameParts, span } from "./strip.js";
 
 const element = (id) => document.getElementById(id);
 const panel = element("player");
@@ -78,7 +78,7 @@ async function showLines(state, scale) {
     const item = document.createElement("li");
     const button = document.createElement("button");
     button.type = "button";
-    button.textContent = `${clock(line.start)} ${line.text}`;
+    button.textContent = `${lineHead(line)} ${line.text}`;
     if (state.hit.lines?.some((one) => one.start === line.start && one.text === line.text)) button.className = "match";
     button.addEventListener("click", () => playAt(state.hit, scale, line.start));
     item.append(button);

@@ -14,6 +14,11 @@ export function clock(seconds) {
   return hours ? `${hours}:${two(minutes)}:${two(all % 60)}` : `${minutes}:${two(all % 60)}`;
 }
 
+/** When a line is shown, and whether it is said or written, if a recogniser gave it. */
+export function lineHead(line) {
+  return `${clock(line.start)} ${line.kind}`.trim();
+}
+
 /** From the second in which a moment starts to that by which it has ended, as `prvr search` prints it. */
 export function span(moment) {
   const end = Math.max(Math.ceil(moment.end - 1e-6), Math.floor(moment.start) + 1);

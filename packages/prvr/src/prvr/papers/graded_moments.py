@@ -1,32 +1,26 @@
-"""NDCG@20 of moments, of many videos and each with how well it fits a query: TVR-Ranking (arXiv 2407.06597).
+"""nDCG@20 of moments, of many videos and each with how well it fits a query: TVR-Ranking (arXiv 2407.06597).
 
-    python examples/graded_moments.py RUN test.json    # without arguments: of one query with two graded moments
-
-RUN reads a corpus whose captions have the `query_id` of TVR-Ranking as their id (column `id` of `prvr convert
-features`) and whose videos are named as in `test.json` or `val.json`. A system is asked for the best moment of each of
-its 20 best videos. ReLoCLNet, trained on 40 moments a query, has 0.444, 0.406 and 0.288 on the test queries, where
-moments overlap by more than 0.3, 0.5 and 0.7 (table of the authors' README; its gallery is all videos of TVR). Their
-repository is under the MIT licence.
+A corpus has the `query_id` of TVR-Ranking as the own id of its captions (column `id` of `prvr convert features`), and
+its videos are named as in `test.json` or `val.json`, whose repository is under the MIT licence. A system is asked for
+the best moment of each of its 20 best videos.
 """
 
-import argparse
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import log2
 from pathlib import Path
 from statistics import fmean
 
 from prvr.corpora.annotations import read_json
-from prvr.data import PackedSplit
+from prvr.data.packed import PackedSplit
 from prvr.errors import DataError
-from prvr.evaluation import find_moments
+from prvr.evaluation.lists import IOUS
+from prvr.evaluation.moments import find_moments
 from prvr.reading import parse_record
-from prvr.stages import Pipeline
-from prvr.systems import open_system
+from prvr.stages.matrix import EncodedSplit
+from prvr.stages.pipelines import Pipeline
 from prvr.types import FirstStage
-
-IOUS = (0.3, 0.5, 0.7)
 
 
 @dataclass(frozen=True)
@@ -51,12 +45,18 @@ class GradedMoment:
 
 @dataclass(frozen=True)
 class Query:
+    """A query of TVR-Ranking and its moments."""
+
     query_id: int
     relevant_moment: tuple[GradedMoment, ...]
 
 
 def read_labels(path: Path) -> dict[str, tuple[GradedMoment, ...]]:
-    """The moments of each query, by its id, from a file of TVR-Ranking: an array of queries."""
+    """The moments of each query, by its id, from a file of TVR-Ranking: an array of queries.
+
+    Raises:
+        DataError: the file is missing or has another form; names the query.
+    """
     rows = [parse_record(Query, row, f"{path}, query {n}") for n, row in enumerate(read_json(path, list), 1)]
     return {str(row.query_id): row.relevant_moment for row in rows}
 
@@ -79,38 +79,43 @@ def ndcg(found: Sequence[tuple[str, float, float]], graded: Sequence[GradedMomen
 
 
 def discounted(gains: Iterable[float]) -> float:
+    """The discounted cumulative gain of gains in their order."""
     return sum(gain / log2(place) for place, gain in enumerate(gains, 2))
 
 
 def mean_ndcg(
-    system: FirstStage | Pipeline, split: PackedSplit, labels: Mapping[str, Sequence[GradedMoment]], k: int = 20
-) -> dict[float, float]:
-    """The mean over the queries that have labels, by the overlap that counts."""
+    labels: Mapping[str, Sequence[GradedMoment]],
+    system: FirstStage | Pipeline,
+    split: PackedSplit,
+    encoded: EncodedSplit | None = None,
+    seed: int = 0,
+) -> dict[str, float]:
+    """The mean nDCG@20 over the queries that have labels, by the overlap that counts; empty without moments.
+
+    Args:
+        labels: the moments of each query by its id, `PackedSplit.query_names`.
+        system: ranks videos and gives moments.
+        split: a packed split.
+        encoded: the result of `encode_split` for this split; None encodes it.
+        seed: the seed of samples that the model draws.
+
+    Raises:
+        DataError: no query of the split has labels.
+    """
     names = split.query_names
     queries = [query for query, name in enumerate(names) if name in labels]
     if not queries:
         raise DataError(f"{split.name}: none of its {len(names)} queries has an id of these labels.")
     lists = [
         [(hit.video_id, hit.start, hit.end) for hit in each.hits if hit.start is not None and hit.end is not None]
-        for each in find_moments(system, split, queries, k)
+        for each in find_moments(system, split, queries, 20, encoded=encoded, seed=seed)
     ]
+    if not any(lists):
+        return {}
     graded = [labels[names[query]] for query in queries]
-    return {iou: fmean(ndcg(*pair, iou, k) for pair in zip(lists, graded, strict=True)) for iou in IOUS}
+    return {str(iou): fmean(ndcg(*pair, iou) for pair in zip(lists, graded, strict=True)) for iou in IOUS}
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", nargs="?")
-    parser.add_argument("labels", type=Path, nargs="?")
-    parser.add_argument("--split", default="test")
-    args = parser.parse_args()
-    if args.run is None or args.labels is None:
-        graded = GradedMoment("a", (10.0, 20.0), 4.0), GradedMoment("b", (0.0, 10.0), 2.0)
-        found = [("b", 0.0, 10.0), ("c", 3.0, 9.0), ("a", 13.0, 23.0)]
-        for iou in IOUS:
-            print(f"NDCG@20, IoU > {iou}: {ndcg(found, graded, iou):.4f}")
-        parser.exit()
-    opened = open_system(args.run)
-    with closing(opened.open_split(args.split)) as packed:
-        for iou, value in mean_ndcg(opened.pipeline, packed, read_labels(args.labels)).items():
-            print(f"NDCG@20, IoU > {iou}: {value:.4f}")
+def read_graded(path: Path) -> Callable[..., dict[str, float]]:
+    """`mean_ndcg` with the labels of a file."""
+    return partial(mean_ndcg, read_labels(path))
