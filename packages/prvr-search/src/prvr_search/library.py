@@ -457,7 +457,7 @@ class Library:
         name = self._encoder_name or (last.encoder.name if last else "")
         names = {name, str(Path(name).expanduser().resolve())}
         rate = self._rate or (last.rate if last and last.encoder.name in names else _RATE)
-        specs = [*([] if last is None else [last]), *self.store.specs().values()]
+        specs = [*filter(None, [last]), *self.store.specs().values()]
         return next((spec for spec in specs if spec.dim and spec.encoder.name in names and spec.rate == rate), None)
 
     def _choose_spec(self, listing: Listing) -> FeatureSpec:
