@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
@@ -24,7 +24,7 @@ from prvr_search.cli.options import VIDEOS, Date, File, Place, Seconds, Sentence
 from prvr_search.ranking.filters import CONDITIONS, SearchFilter
 
 if TYPE_CHECKING:
-    from prvr_search import Query, SearchResult, VideoIndex
+    from prvr_search import Query, SearchResult
 
 logger = logging.getLogger(__name__)
 _MAX_QUERIES = 10_000  # of a file
@@ -188,8 +188,7 @@ def run(
             if index is None:
                 results = (opened.search(queries[0], top, moments=moments, where=where, update=False),)
             else:
-                located = [_located(query, index) for query in queries]
-                results = index.search_many(located, top, moments=moments, where=where)
+                results = index.search_many(queries, top, moments=moments, where=where)
             if where and results[0].videos and not any(result.hits for result in results):
                 logger.warning("no videos match the filters")
             return results
@@ -226,16 +225,6 @@ def _piped(args: OutputOptions) -> bool:
             f"Only one of {' and '.join(options)} can write to standard output. Use files for the others."
         )
     return bool(options)
-
-
-def _located(query: "Query", index: "VideoIndex") -> "Query":
-    """A query whose moment is one of a video that was named by its path; other names are for the index to refuse."""
-    if query.passage is None or query.passage.video in index:
-        return query
-    path = Path(query.passage.video).expanduser()
-    names = {str(path.absolute()), str(path.resolve())}
-    video = next((video for video in index.video_ids if index.video(video).path in names), query.passage.video)
-    return replace(query, like=query.passage._replace(video=video))
 
 
 def _sentences(query: str | None, args: QueryOptions) -> list[str]:

@@ -3,26 +3,26 @@
 import base64
 from collections.abc import Callable, Sequence
 from html import escape
-from math import isfinite
 from pathlib import Path
 
 from prvr.reading import printable
 from prvr_search.films import VideoError
 from prvr_search.films.thumbnails import thumbnail
 from prvr_search.output.files import write_text
-from prvr_search.output.terminal import count_line, date_line, line_head, split_name
+from prvr_search.output.terminal import blocks, count_line, date_line, line_head, split_name
 from prvr_search.ranking.results import SearchHit, SearchResult, clock, clock_span
 
 Picture = Callable[[SearchHit], bytes]
+_BARS = 48  # of a curve
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _STYLE = """
 :root {
   color-scheme: light dark;
-  --paper: #f6f6f3; --ink: #1b1d21; --quiet: #63676f; --line: #dfdfd9; --mark: #f8ddc6; --hot: #cf4f0c;
+  --paper: #f6f6f3; --ink: #1b1d21; --quiet: #63676f; --line: #dfdfd9; --hot: #cf4f0c;
 }
 @media (prefers-color-scheme: dark) {
-  :root { --paper: #121316; --ink: #ecebe8; --quiet: #a0a4ad; --line: #30333a; --mark: #4a3422; --hot: #f98d3f; }
+  :root { --paper: #121316; --ink: #ecebe8; --quiet: #a0a4ad; --line: #30333a; --hot: #f98d3f; }
 }
 body { font: 16px/1.4 system-ui, sans-serif; max-width: 60rem; margin: 1rem auto; padding: 0 1rem; }
 body { background: var(--paper); color: var(--ink); }
@@ -34,9 +34,7 @@ img { display: block; max-width: 100%; height: auto; }
 figcaption, .small { color: var(--quiet); font-size: .85rem; }
 div { flex: 1 1 16rem; min-width: 0; }
 p { margin: 0 0 .25rem; overflow-wrap: anywhere; }
-svg { display: block; width: 100%; height: 2.1rem; }
-.moments { fill: var(--mark); }
-.bars { fill: var(--hot); }
+.curve { color: var(--hot); font: min(1.25rem, 2.2vw)/1.5 monospace; white-space: pre; }
 """
 
 
@@ -108,28 +106,6 @@ def _hit(rank: int, hit: SearchHit, result: SearchResult, picture: Picture) -> s
     return (
         f"<li><figure>{shown}</figure><div><p><b>{rank}. {file}</b>{where}</p>\n"
         f"<p>{moment} of {clock(hit.video.duration)}, score {hit.score:.3f}{filmed}</p>{also}\n"
-        f'{_curve(hit, result)}<p class="small">{escape(printable(hit.video.path))}</p></div></li>'
-    )
-
-
-def _curve(hit: SearchHit, result: SearchResult) -> str:
-    """The relevance curve as bars, and the moments behind them."""
-    low, highest = result.scale
-    span = (highest - low) or 1.0
-    heights = (24 * min(max((value - low) / span, 0.0), 1.0) if isfinite(value) else 0.0 for value in hit.relevance)
-    bars = "".join(
-        f'<rect x="{place + 0.1:.1f}" y="{26 - height:.1f}" width=".8" height="{height + 2:.1f}"/>'
-        for place, height in enumerate(heights)
-    )
-    parts = len(hit.relevance) or 1
-    times = [
-        [parts * time / (hit.video.duration or 1.0) for time in (moment.start, moment.end)] for moment in hit.moments
-    ]
-    marks = "".join(
-        f'<rect x="{start:.3f}" y="0" width="{max(end - start, 0.3):.3f}" height="28"/>' for start, end in times
-    )
-    return (
-        f'<svg viewBox="0 0 {parts} 28" preserveAspectRatio="none" role="img" '
-        f'aria-label="best from {clock(hit.start)} to {clock(hit.end)}">'
-        f'<g class="moments">{marks}</g><g class="bars">{bars}</g></svg>'
+        f'<p class="curve">{blocks(hit.relevance, *result.scale, _BARS)}</p>'
+        f'<p class="small">{escape(printable(hit.video.path))}</p></div></li>'
     )
