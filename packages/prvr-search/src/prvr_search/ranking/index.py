@@ -31,7 +31,7 @@ from prvr_search.ranking.scores import (
     video_scores,
     window_timelines,
 )
-from prvr_search.ranking.snapshot import Numbers, Queries, Snapshot, Vector, features_hash
+from prvr_search.ranking.snapshot import Numbers, Snapshot, features_hash
 from prvr_search.store.lines import Lines
 from prvr_search.vectors.embedding import cut_windows, embed, index_key
 from prvr_search.vectors.files import (
@@ -43,7 +43,7 @@ from prvr_search.vectors.files import (
     windows_of,
     write_vectors,
 )
-from prvr_search.vectors.model import Rescores, SearchModel
+from prvr_search.vectors.model import Queries, Rescores, SearchModel, Vector
 
 logger = logging.getLogger(__name__)
 

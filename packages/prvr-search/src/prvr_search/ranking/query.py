@@ -13,8 +13,8 @@ from prvr.errors import InputError
 from prvr.reading import is_unicode, printable, short
 from prvr_search.films.picture import read_picture
 from prvr_search.ranking.results import clock, clock_span
-from prvr_search.ranking.snapshot import Queries, Snapshot, Vector
-from prvr_search.vectors.model import EncodesPictures, SearchModel, unit
+from prvr_search.ranking.snapshot import Snapshot
+from prvr_search.vectors.model import EncodesPictures, Queries, SearchModel, Vector, unit
 
 _ROUNDING = 1e-6  # rows
 WITHOUT = 0.5

@@ -16,9 +16,9 @@ from prvr.errors import DataError
 from prvr.scoring import at_steps, unit_rows
 from prvr_search.ranking.backends import CandidateBackend
 from prvr_search.ranking.results import CURVE_PARTS, WindowTimeline, highest
-from prvr_search.ranking.snapshot import Numbers, Queries, Snapshot, Vector, unpacked
+from prvr_search.ranking.snapshot import Numbers, Snapshot, unpacked
 from prvr_search.vectors.files import Arrays
-from prvr_search.vectors.model import CLIP_TIMES, Rescores, SearchModel, unit
+from prvr_search.vectors.model import CLIP_TIMES, Queries, Rescores, SearchModel, Vector, unit
 
 _ROUNDING = 1e-5  # how far sums in another order may be off
 _TIES = 64  # so many more than k are scored by themselves, where they are as good

@@ -8,17 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Int64
 
 from prvr.encoders import VideoEntry, VideoFeatures
 from prvr_search.vectors.files import Arrays, VectorFile
-from prvr_search.vectors.model import SearchModel
+from prvr_search.vectors.model import Rows, SearchModel, Vector
 
-Numbers = Int64[np.ndarray, " n"]
+Numbers = Int64[np.ndarray, " _"]
 """Of videos, or of windows."""
-Vector = Float32[np.ndarray, " n"]
-Queries = Float32[np.ndarray, "q e"]
-"""Unit vectors, or two in a row."""
 
 
 class Block(NamedTuple):
@@ -137,7 +134,7 @@ def features_hash(entry: VideoEntry) -> str:
     return entry.features or hashlib.sha256(f"{entry.sha256} {entry.frames} {entry.duration}".encode()).hexdigest()
 
 
-def unpacked(arrays: Arrays, name: str, *, raw: bool = False) -> Float32[np.ndarray, "n d"]:
+def unpacked(arrays: Arrays, name: str, *, raw: bool = False) -> Rows:
     """The rows of a set in float32.
 
     Args:

@@ -1,6 +1,6 @@
 """The joint encoder of frames and sentences: search without training."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Float32
 
 from prvr.data.sampling import growing_means, segment_mean
 from prvr.encoders import (
@@ -22,15 +22,22 @@ from prvr.encoders import (
     open_featurizer,
 )
 from prvr.errors import DataError
+from prvr_search.films.picture import Picture
+from prvr_search.store.features import Features
 from prvr_search.vectors.centre import SHARE, mean_sentence
 from prvr_search.vectors.model import (
     TAUGHT,
     TRAINING_FREE,
     UNTRAINED,
     ZERO_SHOT,
+    Encoded,
     ModelIdentity,
+    Queries,
+    Rows,
     RowSet,
     SearchModel,
+    Spans,
+    Vector,
     WindowVectors,
     unit,
 )
@@ -41,7 +48,7 @@ from prvr_search.vectors.taught import Taught
 class ReadsSentences(Protocol):
     """A `TextFeaturizer` that encodes many sentences in less time than one after the other."""
 
-    def sentences(self, texts: Sequence[str]) -> Float32[np.ndarray, "t d"]:
+    def sentences(self, texts: Sequence[str]) -> Queries:
         """The vectors of sentences, up to rounding those of `TextFeaturizer.sentence`."""
         ...
 
@@ -90,9 +97,7 @@ class JointModel:
             name, weights = f"{self.identity.name}, taught {taught.captions:,} captions", taught.sha256
             self.identity = replace(self.identity, kind=TAUGHT, name=name, weights=weights)
 
-    def encode_video(
-        self, rows: Float32[np.ndarray, "n f"], windows: Int64[np.ndarray, "w 2"]
-    ) -> tuple[Int64[np.ndarray, "w 2"], Iterable[WindowVectors]]:
+    def encode_video(self, rows: Features, windows: Spans) -> Encoded:
         """The windows, one after the other."""
         return windows, (vectors for span in windows for vectors in self.encode_windows([rows[slice(*span)]]))
 
@@ -105,25 +110,25 @@ class JointModel:
             vectors.append(WindowVectors(segment_mean(frames[:steps], self.clips), frames, steps))
         return vectors
 
-    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+    def encode_texts(self, texts: Sequence[str]) -> Queries:
         """The sentences, centred."""
         return unit(self.encode_plain(texts) - self._common)
 
-    def encode_plain(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+    def encode_plain(self, texts: Sequence[str]) -> Queries:
         """The sentences as the encoder gives them."""
         return unit(self._sentences(texts))
 
-    def _sentences(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+    def _sentences(self, texts: Sequence[str]) -> Queries:
         if isinstance(self._text, ReadsSentences):
             return self._text.sentences(texts)
         return np.stack([self._text.sentence(text) for text in texts])
 
     @cached_property
-    def _common(self) -> Float32[np.ndarray, " d"]:
+    def _common(self) -> Vector:
         mean = mean_sentence(self._sentences, self.identity.frames, self.identity.text, self.dim)
         return np.float32(SHARE) * mean
 
-    def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
+    def encode_picture(self, pixels: Picture) -> Vector:
         """A picture as a video of one frame."""
         if self._pictures is None:
             encoder = open_encoder(self.identity.text, self._device)  # both sides lie where the text side was found
@@ -136,7 +141,7 @@ class JointModel:
         rows = encode_pictures(self._pictures, [pixels])
         return self._mapped(unit(rows[:, : self.dim].astype(np.float32, copy=False)))[0]
 
-    def _mapped(self, rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+    def _mapped(self, rows: Rows) -> Rows:
         return rows if self._taught is None else unit(rows @ self._taught.matrix)
 
 
@@ -157,9 +162,7 @@ class MomentModel:
         self._joint, self.dim = joint, joint.dim
         self.identity = replace(joint.identity, kind=TRAINING_FREE)
 
-    def encode_video(
-        self, rows: Float32[np.ndarray, "n f"], windows: Int64[np.ndarray, "w 2"]
-    ) -> tuple[Int64[np.ndarray, "m 2"], Iterable[WindowVectors]]:
+    def encode_video(self, rows: Features, windows: Spans) -> Encoded:
         """The moments of the video; each is a window with one clip."""
         from prvr.stages.joint_space import moments_of  # here, since other searches need no stages
 
@@ -167,11 +170,11 @@ class MomentModel:
         vectors = moments.vectors.astype(np.float32)
         return moments.spans, (WindowVectors(row[None], row[None][:0], 0) for row in vectors)
 
-    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+    def encode_texts(self, texts: Sequence[str]) -> Queries:
         """The sentences, not centred, which costs moments more than it gains."""
         return self._joint.encode_plain(texts)
 
-    def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
+    def encode_picture(self, pixels: Picture) -> Vector:
         """A picture as a video of one frame."""
         return self._joint.encode_picture(pixels)
 
