@@ -16,7 +16,7 @@ from prvr.cli.folders import device_of
 from prvr.cli.options import Device, app, parsed_by
 from prvr.errors import DataError
 from prvr.reading import printable
-from prvr_search.cli.options import VIDEOS, Name, Place
+from prvr_search.cli.clip import VIDEOS, Name, Place
 
 if TYPE_CHECKING:
     from prvr.encoders import DownloadNeeded, VideoEntry

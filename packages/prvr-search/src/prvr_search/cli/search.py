@@ -18,9 +18,8 @@ from prvr.cli.console import CommandError, complain, load, printing_to_stderr, s
 from prvr.cli.options import Count, app, parsed_by
 from prvr.errors import InputError, require
 from prvr.reading import read_text
-from prvr_search.cli.clip import Exact, Force, clip_line, moment
+from prvr_search.cli.clip import VIDEOS, Date, Exact, File, Force, Place, Seconds, Sentence, clip_line, moment, seconds
 from prvr_search.cli.libraries import Folder, SearchOptions, joined, opened_libraries
-from prvr_search.cli.options import VIDEOS, Date, File, Place, Seconds, Sentence, seconds
 from prvr_search.ranking.filters import CONDITIONS, SearchFilter
 
 if TYPE_CHECKING:
@@ -167,8 +166,7 @@ def run(
         raise CommandError(f"The options of the output need a sentence or --file: {_EXAMPLE}.")
     load("prvr_search.library")
     from prvr_search.output import WRITERS
-    from prvr_search.output.cuts import CHAPTERS, TIMELINES, kind_of
-    from prvr_search.output.files import write_stdout
+    from prvr_search.output.files import CHAPTERS, TIMELINES, kind_of, write_stdout
 
     where = SearchFilter(**vars(filters))
     if (args.exact is not None or args.force) and args.save is None:
