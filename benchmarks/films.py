@@ -21,8 +21,8 @@ from prvr.encoders import open_encoder, open_featurizer
 from prvr_search.films import open_video
 from prvr_search.ranking.results import WindowTimeline, merged_moments
 from prvr_search.ranking.scores import mean_lines
-from prvr_search.vectors.centre import SENTENCES
 from prvr_search.vectors.embedding import cut_windows
+from prvr_search.vectors.joint import SENTENCES
 from prvr_search.vectors.model import unit
 
 RATE, WINDOW = 2.0, 120.0

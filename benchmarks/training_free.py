@@ -51,8 +51,8 @@ from prvr.segments import (
 from prvr.stages.joint_space import JointSplit
 from prvr_search.ranking.results import WindowTimeline, merged_moments
 from prvr_search.ranking.scores import mean_lines
-from prvr_search.vectors.centre import SENTENCES
 from prvr_search.vectors.embedding import cut_windows
+from prvr_search.vectors.joint import SENTENCES
 
 RATE = 2.0  # simulated frames per second
 WINDOW = 120.0  # seconds: windows of search without training, which do not overlap

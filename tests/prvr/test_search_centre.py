@@ -12,7 +12,7 @@ from prvr.cli import main
 from prvr.encoders import open_featurizer
 from prvr_search import open_model
 from prvr_search.store.proof import write_proven
-from prvr_search.vectors.centre import SENTENCES, SHARE
+from prvr_search.vectors.joint import SENTENCES, SHARE
 from prvr_search.vectors.model import unit
 
 

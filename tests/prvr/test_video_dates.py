@@ -12,7 +12,7 @@ from counting_encoder import NAME, film
 from film_collections import Collection
 
 from prvr_search.films import open_video
-from prvr_search.films.dates import film_date
+from prvr_search.films.info import film_date
 
 APPLE = "com.apple.quicktime.creationdate"
 COPIED = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()) * 10**9

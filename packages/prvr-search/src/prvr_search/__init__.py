@@ -51,19 +51,7 @@ videos for `prvr convert`, frames of files for `prvr plot examples`, and videos 
 `prvr data make`."""
 
 # Imported when first asked for, because they bring torch.
-__getattr__ = deferred(
-    __name__,
-    {
-        "prvr.encoders": "Identity",
-        "prvr_search.ranking.filters": "SearchFilter",
-        "prvr_search.ranking.index": "VideoIndex",
-        "prvr_search.library": "Library NothingEncoded",
-        "prvr_search.vectors.model": "ModelIdentity RowSet SearchModel WindowVectors",
-        "prvr_search.vectors.joint": "open_model",
-        "prvr_search.ranking.query": "Passage Query",
-        "prvr_search.ranking.results": "CURVE_PARTS Moment SearchHit SearchResult",
-    },
-)
+__getattr__ = deferred(__name__, "ranking.filters library vectors.model ranking.results ranking.query")
 
 
 def __dir__() -> list[str]:

@@ -26,7 +26,7 @@ from prvr.errors import DataError, InputError
 from prvr.toy.featurizers import TOY
 from prvr_search.films import Listing, VideoPath, list_videos
 from prvr_search.films.info import check_rate
-from prvr_search.films.listing import below, by_suffix
+from prvr_search.films.listing import below
 from prvr_search.films.toy_videos import default_encoder, foreign_video
 from prvr_search.ranking.filters import SearchFilter
 from prvr_search.ranking.index import VideoIndex
@@ -222,7 +222,7 @@ class Library:
         self.listed = self._listing()
         if not self.listed.videos and not self.store.folders.places(self.folder):
             others = self.listed.others
-            content = f"It holds other files ({by_suffix(others)[:80]})." if others else "It is empty."
+            content = f"It holds {others:,} other files." if others else "It is empty."
             raise DataError(f"{self.folder}: no videos found. {content} Expected files such as .mp4, .mkv or .webm.")
         return self.listed
 
@@ -232,8 +232,7 @@ class Library:
         Raises:
             prvr.encoders.DownloadNeeded, DataError: as `update`.
         """
-        listing = self.list_videos()
-        if listing.videos:
+        if (listing := self.list_videos()).videos:
             self._choose_spec(listing)
 
     def features(self) -> VideoFeatures:
@@ -259,8 +258,7 @@ class Library:
         return self._current(self.listed or self._listing(), may_be_empty=True)
 
     def _features(self, videos: Sequence[VideoPath], may_be_empty: bool = False) -> VideoFeatures:
-        spec = self.spec
-        entries = {} if spec is None else self._entries(videos, spec)
+        entries = {} if (spec := self.spec) is None else self._entries(videos, spec)
         if spec is None or not (entries or may_be_empty):
             raise NothingEncoded(f"{self.folder}: no video is encoded yet{_why(self.report)}")
         return VideoFeatures(spec, entries, partial(self._rows, encoder_key(spec)), self.folder)
@@ -268,8 +266,7 @@ class Library:
     def _entries(self, videos: Sequence[VideoPath], spec: FeatureSpec | None = None) -> dict[str, VideoEntry]:
         """The records of the videos that are encoded, or of all that are known, by id."""
         films = self.store.known() if spec is None else self.store.films(encoder_key(spec))
-        seen = (video for video in sorted(videos) if video.sha256 in films)
-        entries = (films[video.sha256].at(video) for video in seen)
+        entries = (films[video.sha256].at(video) for video in sorted(videos) if video.sha256 in films)
         return {entry.id: entry for entry in entries if spec is None or entry.frames}
 
     def _seen(self, listing: Listing) -> Sequence[VideoPath]:
@@ -463,9 +460,6 @@ class Library:
         specs = [*filter(None, [last]), *self.store.specs().values()]
         return next((spec for spec in specs if spec.dim and spec.encoder.name in names and spec.rate == rate), None)
 
-    def _wanted_rate(self, last: FeatureSpec | None) -> float:
-        return self._rate or (last.rate if last else _RATE)
-
     def _choose_spec(self, listing: Listing) -> FeatureSpec:
         """The specification of the features: that of the encoder as it is now, if it may have changed under its name.
 
@@ -566,7 +560,7 @@ class LibraryState:
         others_encoded: how many of the videos have features of another encoder, by its name and rate.
         recognised: how many of the videos were recognised, by the name of the recogniser.
         unreadable: the videos that cannot be encoded.
-        others: the number of other files, by suffix.
+        others: the number of other files.
     """
 
     spec: FeatureSpec | None
@@ -578,7 +572,7 @@ class LibraryState:
     others_encoded: Mapping[tuple[str, float], int]
     recognised: Mapping[str, int]
     unreadable: tuple[Unreadable, ...]
-    others: Mapping[str, int]
+    others: int
 
 
 def features_of(folder: Path) -> VideoFeatures:

@@ -16,7 +16,7 @@ from prvr.cli.folders import device_of
 from prvr.cli.options import Device, app, parsed_by
 from prvr.errors import DataError
 from prvr.reading import printable
-from prvr_search.cli.options import VIDEOS, Name, Place
+from prvr_search.cli.clip import VIDEOS, Name, Place
 
 if TYPE_CHECKING:
     from prvr.encoders import DownloadNeeded, VideoEntry
@@ -211,8 +211,6 @@ def _expect_consent(needed: "DownloadNeeded") -> None:
 
 def report_changes(folder: Path, report: "Update", done: str = "encoded") -> None:
     """Logs what an update of a folder has done, and what could not be done."""
-    from prvr_search.films.listing import by_suffix
-
     if not report.listing.videos:
         logger.warning("%s: offline; searching its stored features", folder)
     for path, reason in report.unlisted.items():
@@ -226,9 +224,9 @@ def report_changes(folder: Path, report: "Update", done: str = "encoded") -> Non
     if counts:
         logger.info("videos: %s", ", ".join(counts))
     if report.listing.others and report.encoded and len(report.encoded) + len(report.moved) >= report.searchable:
-        logger.info("skipped other files: %s", by_suffix(report.listing.others))
-    is_search = done == "encoded"  # which says itself why nothing can be searched
-    new = [video for video in report.unreadable if video.is_new and (report.searchable or not is_search)]
+        logger.info("skipped other files: %d", report.listing.others)
+    is_told = report.searchable or done != "encoded"  # a search says itself why nothing can be searched
+    new = [video for video in report.unreadable if video.is_new and is_told]
     for video in new[:_SHOWN]:
         logger.warning("%s: %s. %s", video.id, video.reason, video.remedy)
     if len(new) > _SHOWN:
@@ -339,8 +337,6 @@ def _show(library: "Library") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from prvr_search.films.listing import by_suffix
-
     state = library.state()
     table = Table(show_header=False)
     rows = {
@@ -355,7 +351,7 @@ def _show(library: "Library") -> None:
         ),
         "recognised": "; ".join(f"{name}: {_videos(count)}" for name, count in sorted(state.recognised.items())),
         "library": str(library.store.home),
-        "other files": by_suffix(state.others),
+        "other files": f"{state.others:,}" if state.others else "",
     }
     for name, value in rows.items():
         if value:

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
@@ -18,13 +18,12 @@ from prvr.cli.console import CommandError, complain, load, printing_to_stderr, s
 from prvr.cli.options import Count, app, parsed_by
 from prvr.errors import InputError, require
 from prvr.reading import read_text
-from prvr_search.cli.clip import Exact, Force, clip_line, moment
+from prvr_search.cli.clip import VIDEOS, Date, Exact, File, Force, Place, Seconds, Sentence, clip_line, moment, seconds
 from prvr_search.cli.libraries import Folder, SearchOptions, joined, opened_libraries
-from prvr_search.cli.options import VIDEOS, Date, File, Place, Seconds, Sentence, seconds
 from prvr_search.ranking.filters import CONDITIONS, SearchFilter
 
 if TYPE_CHECKING:
-    from prvr_search import Query, SearchResult, VideoIndex
+    from prvr_search import Query, SearchResult
 
 logger = logging.getLogger(__name__)
 _MAX_QUERIES = 10_000  # of a file
@@ -113,7 +112,6 @@ class OutputOptions:
     Args:
         json: write all results as JSON; - is standard output
         csv: write one CSV row per result
-        html: write one HTML page with pictures
         otio: write the moments as clips of a timeline: .otio, .edl, .fcpxml or .xml (Final Cut Pro 7, Premiere)
         chapters: write the moments of the best result as chapters: .vtt, or .txt for FFmpeg
         paths: print only the paths of the results
@@ -123,7 +121,6 @@ class OutputOptions:
 
     json: Output = None
     csv: Output = None
-    html: Output = None
     otio: File = None
     chapters: File = None
     paths: bool = False
@@ -167,8 +164,7 @@ def run(
         raise CommandError(f"The options of the output need a sentence or --file: {_EXAMPLE}.")
     load("prvr_search.library")
     from prvr_search.output import WRITERS
-    from prvr_search.output.cuts import CHAPTERS, TIMELINES, kind_of
-    from prvr_search.output.files import write_stdout
+    from prvr_search.output.files import CHAPTERS, TIMELINES, kind_of, write_stdout
 
     where = SearchFilter(**vars(filters))
     if (args.exact is not None or args.force) and args.save is None:
@@ -188,8 +184,7 @@ def run(
             if index is None:
                 results = (opened.search(queries[0], top, moments=moments, where=where, update=False),)
             else:
-                located = [_located(query, index) for query in queries]
-                results = index.search_many(located, top, moments=moments, where=where)
+                results = index.search_many(queries, top, moments=moments, where=where)
             if where and results[0].videos and not any(result.hits for result in results):
                 logger.warning("no videos match the filters")
             return results
@@ -219,23 +214,13 @@ def _piped(args: OutputOptions) -> bool:
     Raises:
         CommandError: two results would go there.
     """
-    options = [f"--{name} -" for name in ("json", "csv", "html") if getattr(args, name) == "-"]
+    options = [f"--{name} -" for name in ("json", "csv") if getattr(args, name) == "-"]
     options += ["--print0" if args.print0 else "--paths"] if args.paths or args.print0 else []
     if len(options) > 1:
         raise CommandError(
             f"Only one of {' and '.join(options)} can write to standard output. Use files for the others."
         )
     return bool(options)
-
-
-def _located(query: "Query", index: "VideoIndex") -> "Query":
-    """A query whose moment is one of a video that was named by its path; other names are for the index to refuse."""
-    if query.passage is None or query.passage.video in index:
-        return query
-    path = Path(query.passage.video).expanduser()
-    names = {str(path.absolute()), str(path.resolve())}
-    video = next((video for video in index.video_ids if index.video(video).path in names), query.passage.video)
-    return replace(query, like=query.passage._replace(video=video))
 
 
 def _sentences(query: str | None, args: QueryOptions) -> list[str]:

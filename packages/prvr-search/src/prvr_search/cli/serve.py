@@ -8,8 +8,8 @@ from cyclopts import Parameter, validators
 
 from prvr.cli.options import Whole, app
 from prvr.errors import require
+from prvr_search.cli.clip import VIDEOS
 from prvr_search.cli.libraries import Folder, SearchOptions, opened_library
-from prvr_search.cli.options import VIDEOS
 
 
 @app.command(name="serve", group=VIDEOS)

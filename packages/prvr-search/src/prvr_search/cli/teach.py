@@ -7,8 +7,8 @@ from cyclopts import Parameter
 
 from prvr.cli.console import CommandError, load, progress_bar, show_next, stdout
 from prvr.cli.options import app
+from prvr_search.cli.clip import VIDEOS
 from prvr_search.cli.libraries import Folder, LibraryOptions, opened_library
-from prvr_search.cli.options import VIDEOS
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
@@ -67,13 +67,13 @@ class Listing:
     Args:
         videos: in order of their ids.
         unlisted: folders that cannot be listed and files that cannot be examined, with the reason.
-        others: the number of other files, by suffix.
+        others: the number of other files.
         subtitles: the subtitle files beside each video and the language of each, by the id of the video.
     """
 
     videos: tuple[VideoPath, ...]
     unlisted: Mapping[Path, str] = field(default_factory=dict)
-    others: Mapping[str, int] = field(default_factory=dict)
+    others: int = 0
     subtitles: Mapping[str, Sequence[tuple[VideoPath, str]]] = field(default_factory=dict)
 
 
@@ -98,8 +98,7 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
     videos: list[VideoPath] = []
     texts: list[VideoPath] = []
     unlisted: dict[Path, str] = {}
-    others: Counter[str] = Counter()
-    volumes: dict[int, str] = {}
+    others, volumes = 0, dict[int, str]()
     cut = len(prefix_of(folder))
     folders, links = [folder], list[Path]()
     while folders or links:
@@ -122,7 +121,7 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
                 if entry.is_dir():
                     (links if entry.is_symlink() else folders).append(Path(entry.path))
                 elif suffix not in SUFFIXES and suffix not in FORMATS:
-                    others[suffix] += 1
+                    others += 1
                 elif stat.S_ISREG((status := entry.stat()).st_mode):
                     if status.st_dev not in volumes:
                         volumes[status.st_dev] = volume_of(Path(entry.path))
@@ -140,18 +139,8 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
         stem, language = named_video(file.id, stems)
         for video in stems.get(stem, ()):
             subtitles[video].append((file, language))
-        others[_suffix(file.id).lower()] += stem not in stems
-    return Listing(tuple(sorted(videos, key=lambda video: video.id)), unlisted, dict(+others), subtitles)
-
-
-def by_suffix(others: Mapping[str, int]) -> str:
-    """The number of other files of each suffix, in words.
-
-    Examples:
-        >>> by_suffix({".ogg": 1, ".gif": 2, "": 3})
-        '3 without a suffix, 2 .gif, 1 .ogg'
-    """
-    return ", ".join(f"{count} {suffix or 'without a suffix'}" for suffix, count in sorted(others.items()))
+        others += stem not in stems
+    return Listing(tuple(sorted(videos, key=lambda video: video.id)), unlisted, others, subtitles)
 
 
 def _suffix(name: str) -> str:

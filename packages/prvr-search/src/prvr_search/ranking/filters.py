@@ -77,7 +77,7 @@ class SearchFilter:
     Args:
         folders: folders, as they begin the id of a video, or patterns of ids; one of them has to match.
         names: patterns of file names, the last part of the id; one of them has to match.
-        after: the video was filmed at this time or later, see `prvr_search.films.dates`; without a zone, local.
+        after: the video was filmed at this time or later, see `prvr_search.films.info`; without a zone, local.
         before: the video was filmed earlier than this.
         longer: minimum duration in seconds.
         shorter: maximum duration in seconds.

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32
 
 from prvr.data.atomic import ABANDONED_AFTER, clear_half_written
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
@@ -28,10 +27,11 @@ from prvr_search.ranking.scores import (
     nearly_best,
     num_candidates,
     rescored_timelines,
+    stored_windows,
     video_scores,
     window_timelines,
 )
-from prvr_search.ranking.snapshot import Numbers, Queries, Snapshot, Vector, features_hash, unpacked
+from prvr_search.ranking.snapshot import Numbers, Snapshot, features_hash
 from prvr_search.store.lines import Lines
 from prvr_search.vectors.embedding import cut_windows, embed, index_key
 from prvr_search.vectors.files import (
@@ -43,7 +43,7 @@ from prvr_search.vectors.files import (
     windows_of,
     write_vectors,
 )
-from prvr_search.vectors.model import Rescores, SearchModel
+from prvr_search.vectors.model import Queries, Rescores, SearchModel, Vector
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class VideoIndex:
                 raise DataError(f"{self.folder}: cannot be written ({again}). Free space.") from error
 
     def _updated(self, features: VideoFeatures) -> Snapshot:
-        before, self._videos = self._snapshot, features
+        before = self._snapshot
         self.folder.mkdir(parents=True, exist_ok=True)
         entries_of = {features_hash(entry): entry for entry in reversed(features.entries.values())}
         files = open_vectors(self.folder)
@@ -141,7 +141,7 @@ class VideoIndex:
         entries = tuple(entry for entry in features.entries.values() if features_hash(entry) in contents)
         if entries == before.entries and files == before.files:
             return before
-        return Snapshot(entries, self.model, files)
+        return Snapshot(entries, self.model, files, features)
 
     def _embedded(self, features: VideoFeatures, todo: Mapping[str, VideoEntry]) -> Iterator[tuple[str, Arrays]]:
         """The vectors of videos, by the hashes of their features."""
@@ -202,7 +202,8 @@ class VideoIndex:
             logger.info("%s", error)
             with suppress(OSError):  # all files are compared with their hashes again
                 (self.folder / CATALOGUE).unlink()
-            self.update(self._videos)
+            if (features := self._snapshot.features) is not None:
+                self.update(features)
             return self._found(asked, k, moments, where)
 
     def _found(
@@ -244,7 +245,7 @@ class VideoIndex:
             ValueError, DataError: as `search_many`.
         """
         with self._lock:
-            return query_vector(Query.of(query), self.model, self._snapshot)
+            return query_vector(checked_queries([query])[0], self.model, self._snapshot)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -359,11 +360,10 @@ def _hits(
         found = dict([*exact(nearly_best(videos, scores, depth)).items()][:depth])
         if rescores is None:
             return found
-        rows = list[dict[str, Float32[np.ndarray, "n d"]]]()
+        rows = list[dict[str, np.ndarray]]()
         for video, score in found.items():
             window = [window.score for window in windows[video]].index(score)
-            arrays = windows_of(snapshot.vectors(video), window, window + 1)
-            rows.append({name: unpacked(arrays, name, raw=kind.lengths) for name, kind in model.stored.items()})
+            rows += stored_windows(model, windows_of(snapshot.vectors(video), window, window + 1))
         parts = [rescores.rescore(str(query.sentence), rows[i : i + _WINDOWS]) for i in range(0, len(rows), _WINDOWS)]
         rescored = zip(found, np.concatenate(parts).tolist() if parts else (), strict=True)
         return dict(sorted(rescored, key=lambda item: (-item[1], item[0]))[:k])

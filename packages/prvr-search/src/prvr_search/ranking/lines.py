@@ -17,7 +17,7 @@ Match = tuple[float, SubtitleLine]
 """A line of subtitles and its score."""
 
 
-def checked_queries(queries: Sequence[str | Query], k: int, moments: int) -> list[Query]:
+def checked_queries(queries: Sequence[str | Query], k: int = 1, moments: int = 1) -> list[Query]:
     """The queries of a search.
 
     Raises:
@@ -25,7 +25,7 @@ def checked_queries(queries: Sequence[str | Query], k: int, moments: int) -> lis
     """
     if k < 1 or moments < 1:
         raise InputError(f"k={k}, moments={moments}: expected positive numbers")
-    return [Query.of(query) for query in queries]
+    return [Query(query) if isinstance(query, str) else query for query in queries]
 
 
 def searched_videos(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,10 +13,10 @@ from prvr.errors import InputError
 from prvr.reading import is_unicode, printable, short
 from prvr_search.films.picture import read_picture
 from prvr_search.ranking.results import clock, clock_span
-from prvr_search.ranking.scores import timed_rows
-from prvr_search.ranking.snapshot import Queries, Snapshot, Vector
-from prvr_search.vectors.model import EncodesPictures, SearchModel, unit
+from prvr_search.ranking.snapshot import Snapshot
+from prvr_search.vectors.model import EncodesPictures, Queries, SearchModel, Vector, unit
 
+_ROUNDING = 1e-6  # rows
 WITHOUT = 0.5
 """Weight of the excluded part of a query; the wanted part has weight 1."""
 
@@ -95,11 +96,6 @@ class Query:
             raise InputError("Query: `without` and `then` need a sentence, a picture or a moment beside them.")
         if not self.within > 0:
             raise InputError(f"Query: within={self.within}; expected a positive number of seconds")
-
-    @staticmethod
-    def of(query: "str | Query") -> "Query":
-        """A query as it is, a sentence as the query for it."""
-        return Query(query) if isinstance(query, str) else query
 
     @property
     def shows(self) -> bool:
@@ -183,29 +179,28 @@ def same_width(queries: Sequence[Vector]) -> Queries:
 
 
 def passage_vector(snapshot: Snapshot, passage: Passage) -> Vector:
-    """The mean direction of what the index stores of a moment: of its frames, or of its clips, see `timed_rows`.
+    """The mean direction of what the model makes of a moment, as if it were a video: of its frames, or of its clips.
 
     Args:
         snapshot: the state of the index.
-        passage: where; where windows overlap, the rows of all of them count.
+        passage: where.
 
     Raises:
         ValueError: there is no such video, or it is shorter.
+        DataError: its features cannot be read.
     """
-    if passage.video not in snapshot.numbers:
+    if passage.video not in snapshot.numbers or snapshot.features is None:
         close = [printable(name) for name in get_close_matches(passage.video, snapshot.numbers, n=3)]
         raise InputError(
             f"{printable(passage.video)}: no such video in this index{f'; close: {close}' if close else ''}. Pass the "
             "name as the results show it, with its folder."
         )
-    number = snapshot.numbers[passage.video]
-    duration = snapshot.entries[number].duration
+    duration, model = snapshot.features.duration(passage.video), snapshot.model
     if passage.start > duration:
         raise InputError(f"{printable(str(passage))}: the video ends at {clock(duration)}. Pass an earlier time.")
-    start = min(passage.start, duration * (1 - 1e-9))  # the very end belongs to the last row
-    end = start if passage.end is None else passage.end
-    arrays, parts = snapshot.vectors(number), []
-    for rows, (first, last) in zip(timed_rows(snapshot.model, arrays), arrays["times"].tolist(), strict=True):
-        edges = first + (last - first) * np.arange(len(rows) + 1) / len(rows)
-        parts.append(rows[(edges[:-1] <= start if end == start else edges[:-1] < end) & (edges[1:] > start)])
+    rows, rate = snapshot.features.read(passage.video), snapshot.features.rate
+    first = min(int(passage.start * rate + _ROUNDING), len(rows) - 1)  # the very end belongs to the last row
+    part = rows[first : max(first + 1, ceil((passage.end or 0.0) * rate - _ROUNDING))]
+    _, windows = model.encode_video(part, np.array([[0, len(part)]]))
+    parts = [unit(x.frames[: x.steps] if model.frame_weight and x.steps else x.clips) for x in windows]
     return unit(np.concatenate(parts).sum(0)[None])[0]

@@ -134,8 +134,7 @@ def fold(hits: Sequence[SearchHit]) -> tuple[SearchHit, ...]:
     """
     folded: list[SearchHit] = []
     for hit in hits:
-        for place in range(max(0, len(folded) - NEIGHBOURS), len(folded)):
-            better = folded[place]
+        for place, better in [*enumerate(folded)][-NEIGHBOURS:]:
             if _are_duplicates(better, hit):
                 folded[place] = replace(better, alike=(*better.alike, hit.video, *hit.copies, *hit.alike))
                 break
@@ -194,17 +193,14 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int, usual: float = 
         if window.moment is not None:
             start, end = window.moment
         else:
-            start, end = 0.0, window.end - window.start
-            if len(window.scores) > 1:
-                start, end = best_moment(torch.from_numpy(window.scores), end, median)
+            start, end = best_moment(torch.from_numpy(window.scores), window.end - window.start, median)
             start, end = window.start + start, min(window.start + end, window.end)
         near = [moment for moment in moments if start <= moment.end + _ROUNDING and moment.start <= end + _ROUNDING]
         if not near:
             moments.append(Moment(start, end, peak))
         elif peak >= moment_level(near[0].score, median):
-            first = min(start, *(moment.start for moment in near))
-            last = max(end, *(moment.end for moment in near))
-            joined = Moment(first, last, near[0].score)
+            starts, ends = zip((start, end), *((moment.start, moment.end) for moment in near), strict=True)
+            joined = Moment(min(starts), max(ends), near[0].score)
             moments = [joined if moment is near[0] else moment for moment in moments if moment not in near[1:]]
     return tuple(moments[:most])
 

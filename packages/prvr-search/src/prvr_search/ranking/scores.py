@@ -16,9 +16,9 @@ from prvr.errors import DataError
 from prvr.scoring import at_steps, unit_rows
 from prvr_search.ranking.backends import CandidateBackend
 from prvr_search.ranking.results import CURVE_PARTS, WindowTimeline, highest
-from prvr_search.ranking.snapshot import Numbers, Queries, Snapshot, Vector, unpacked
+from prvr_search.ranking.snapshot import Numbers, Snapshot, unpacked
 from prvr_search.vectors.files import Arrays
-from prvr_search.vectors.model import CLIP_TIMES, Rescores, SearchModel, unit
+from prvr_search.vectors.model import CLIP_TIMES, Queries, Rescores, SearchModel, Vector, unit
 
 _ROUNDING = 1e-5  # how far sums in another order may be off
 _TIES = 64  # so many more than k are scored by themselves, where they are as good
@@ -210,12 +210,7 @@ def rescored_timelines(
         sentence: the query.
         windows: the result of `window_timelines`.
     """
-    sets = {name: unpacked(arrays, name, raw=kind.lengths) for name, kind in model.stored.items()}
-    each = {name: np.split(rows, np.cumsum(arrays[f"{name}.counts"])[:-1]) for name, rows in sets.items()}
-    found = model.moments(
-        sentence, [{name: rows[number] for name, rows in each.items()} for number in range(len(windows))]
-    )
-    if found is None:
+    if (found := model.moments(sentence, stored_windows(model, arrays))) is None:
         return windows
     whole, parts = list[WindowTimeline](), list[WindowTimeline]()
     for window, (scores, spans) in zip(windows, found, strict=True):
@@ -231,9 +226,17 @@ def rescored_timelines(
     return whole
 
 
-def _by_window(arrays: Arrays, rows: Float32[np.ndarray, "n *d"]) -> list[Float32[np.ndarray, "_ *d"]]:
-    """What there is for each frame, divided by windows."""
-    return np.split(rows, np.cumsum(arrays["frames.counts"])[:-1])
+def stored_windows(model: SearchModel, arrays: Arrays) -> list[dict[str, np.ndarray]]:
+    """Of each window the rows that the model keeps beside clips and frames, by the name of their set."""
+    sets = {
+        name: _by_window(arrays, unpacked(arrays, name, raw=kind.lengths), name) for name, kind in model.stored.items()
+    }
+    return [{name: rows[number] for name, rows in sets.items()} for number in range(len(arrays["steps"]))]
+
+
+def _by_window(arrays: Arrays, rows: np.ndarray, name: str = "frames") -> list[np.ndarray]:
+    """What there is for each row of a set, divided by windows."""
+    return np.split(rows, np.cumsum(arrays[f"{name}.counts"])[:-1])
 
 
 def clip_spans(model: SearchModel, arrays: Arrays) -> Float32[np.ndarray, "n c 2"] | None:
@@ -285,26 +288,3 @@ def _clip_at_steps(clips: int, steps: int) -> np.ndarray:
 def _unit_cosines(rows: Float32[np.ndarray, "n d"], queries: Float32[np.ndarray, "q d"]) -> Float32[np.ndarray, "n q"]:
     """Cosines of unit rows with queries."""
     return (torch.from_numpy(rows) @ unit_rows(torch.from_numpy(queries)).mT).numpy()
-
-
-def timed_rows(model: SearchModel, arrays: Arrays) -> list[Float32[np.ndarray, "l d"]]:
-    """Unit rows that share the time of each window evenly: its frames, or its clips where its frames do not; of clips
-    that overlap, the shortest at each of `CURVE_PARTS` steps.
-
-    Args:
-        model: of the index.
-        arrays: the vectors of a video.
-    """
-    clips, spans = candidate_clips(model, arrays), clip_spans(model, arrays)
-    frames = _by_window(arrays, unpacked(arrays, "frames")) if model.frame_weight else [*clips]
-    middles = (np.arange(CURVE_PARTS) + 0.5)[:, None] / CURVE_PARTS
-    rows = []
-    for number, steps in enumerate(arrays["steps"].tolist()):
-        if steps > 1 and model.frame_weight:
-            rows.append(frames[number][:steps])
-        elif spans is None:
-            rows.append(clips[number])
-        else:
-            is_in = (spans[number][:, 0] <= middles) & (middles < spans[number][:, 1])
-            rows.append(clips[number][np.where(is_in, np.ptp(spans[number], axis=1), np.inf).argmin(1)])
-    return rows

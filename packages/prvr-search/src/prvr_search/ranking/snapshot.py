@@ -8,17 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Int64
 
-from prvr.encoders import VideoEntry
+from prvr.encoders import VideoEntry, VideoFeatures
 from prvr_search.vectors.files import Arrays, VectorFile
-from prvr_search.vectors.model import SearchModel
+from prvr_search.vectors.model import Rows, SearchModel, Vector
 
-Numbers = Int64[np.ndarray, " n"]
+Numbers = Int64[np.ndarray, " _"]
 """Of videos, or of windows."""
-Vector = Float32[np.ndarray, " n"]
-Queries = Float32[np.ndarray, "q e"]
-"""Unit vectors, or two in a row."""
 
 
 class Block(NamedTuple):
@@ -66,10 +63,12 @@ class Snapshot(Videos):
         entries: the videos, in order of ids.
         model: the model of the vectors.
         files: the vectors, of these videos and others perhaps.
+        features: what the vectors were made from; None without videos.
     """
 
     model: SearchModel
     files: Sequence[VectorFile] = field(default=(), repr=False)
+    features: VideoFeatures | None = field(default=None, repr=False)
 
     @cached_property
     def _places(self) -> Mapping[str, tuple[int, int]]:
@@ -135,7 +134,7 @@ def features_hash(entry: VideoEntry) -> str:
     return entry.features or hashlib.sha256(f"{entry.sha256} {entry.frames} {entry.duration}".encode()).hexdigest()
 
 
-def unpacked(arrays: Arrays, name: str, *, raw: bool = False) -> Float32[np.ndarray, "n d"]:
+def unpacked(arrays: Arrays, name: str, *, raw: bool = False) -> Rows:
     """The rows of a set in float32.
 
     Args:

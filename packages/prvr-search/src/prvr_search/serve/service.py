@@ -22,8 +22,7 @@ from prvr.errors import InputError, PrvrError
 from prvr_search import Library, Query, SearchFilter, SearchResult, VideoIndex
 from prvr_search.films import SubtitleLine
 from prvr_search.films.picture import read_picture
-from prvr_search.output.cuts import has_timelines, timeline
-from prvr_search.output.files import csv_table
+from prvr_search.output.files import csv_table, has_timelines, timeline
 from prvr_search.ranking.results import Moment, SearchHit
 from prvr_search.serve.files import Catalogue, cut_clip, preview_kinds
 from prvr_search.serve.schema import ExportRequest, key_of

@@ -15,8 +15,7 @@ from jaxtyping import Float32
 from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError
 from prvr.reading import is_unicode, parse_json, parse_record, short
-from prvr_search.films.dates import film_date
-from prvr_search.films.info import check_rate
+from prvr_search.films.info import check_rate, film_date
 from prvr_search.films.listing import VideoPath
 from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven

@@ -66,14 +66,12 @@ class Folders:
 
     def all(self) -> list[Folder]:
         """What is known of each folder; a damaged file is put aside, with a warning."""
-        folders = []
+        folders = list[Folder]()
         for path in sorted((self._home() / FOLDERS).glob("*.json")):
             try:
-                folder = self._one(path)
+                folders += filter(None, [self._one(path)])
             except OSError as error:
                 logger.warning("%s: cannot be read now (%s)", path, error)
-                continue
-            folders += [] if folder is None else [folder]
         return folders
 
     @contextmanager
@@ -90,8 +88,8 @@ class Folders:
             places = [(video.file[cut:], *video[2:]) for video in folder.places.values()]
             encoder = folder.encoder and asdict(folder.encoder)
             # Earlier versions read `named`.
-            about = {"folder": str(path), "encoder": encoder, "places": places, "named": False}
-            write_proven(file, [json.dumps(about).encode()])
+            about = json.dumps({"folder": str(path), "encoder": encoder, "places": places, "named": False})
+            write_proven(file, [about.encode()])
             self._read[file] = stamp_of(file.stat()), folder
 
     def file(self, path: Path) -> Path:
@@ -103,12 +101,13 @@ class Folders:
         records = [record for record in self.all() if below(folder, [record.path]) or below(record.path, [folder])]
         if [record.path for record in records] == [folder]:
             return records[0].places
-        prefix, videos = prefix_of(folder), dict[State, VideoPath]()
-        for record in sorted(records, key=lambda record: record.path == folder):
-            for state, video in record.places.items():
-                if video.file.startswith(prefix):
-                    videos[state] = video._replace(id=video.file[len(prefix) :].replace(os.sep, "/"))
-        return videos
+        prefix = prefix_of(folder)
+        return {
+            state: video._replace(id=video.file[len(prefix) :].replace(os.sep, "/"))
+            for record in sorted(records, key=lambda record: record.path == folder)
+            for state, video in record.places.items()
+            if video.file.startswith(prefix)
+        }
 
     def known(self, folder: Path, videos: Iterable[VideoPath]) -> tuple[VideoPath, ...]:
         """Videos below a folder; those that were seen in the same state as they were seen, with their sha256."""
@@ -143,8 +142,7 @@ class Folders:
             for video in videos:
                 record.places.pop(video.state, None)  # so that it is the last
                 record.places[video.state] = video
-        file = self.file(folder)
-        for damaged in file.parent.glob(f"{file.stem}*.damaged"):
+        for damaged in self.file(folder).parent.glob(f"{self.file(folder).stem}*.damaged"):
             with suppress(OSError):  # a folder stood in its place
                 damaged.unlink()  # all that is there is known again
 
@@ -157,9 +155,9 @@ class Folders:
     def forget(self, states: Sequence[State]) -> None:
         """Forgets places, in all folders."""
         for record in self.all():
-            if gone := record.places.keys() & set(states):
+            if not record.places.keys().isdisjoint(states):
                 with self.changing(record.path) as changed:
-                    for state in gone:
+                    for state in states:
                         changed.places.pop(state, None)
 
     def _one(self, path: Path) -> Folder | None:

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from prvr.errors import DataError
-from prvr.reading import printable
 from prvr_search.films.listing import Listing, VideoPath, below
 from prvr_search.films.subtitles import SUBTITLE_BYTES, SubtitleLine, parse_subtitles
 from prvr_search.store.features import Film
@@ -121,7 +120,7 @@ class Lines:
                 try:
                     lines = lines_of()
                 except (OSError, DataError) as error:  # it may be read the next time
-                    logger.warning("%s", printable(str(error)))
+                    logger.warning("%s", error)
                     continue
                 self._replace(source, lines, state)
             listed = {path for _, path in sources}
@@ -194,7 +193,7 @@ def _parsed(file: VideoPath, language: str) -> Sequence[SubtitleLine]:
     try:
         return parse_subtitles(read_now(file.path, SUBTITLE_BYTES), file.id, language)
     except DataError as error:
-        logger.warning("%s", printable(str(error)))
+        logger.warning("%s", error)
         return []
 
 

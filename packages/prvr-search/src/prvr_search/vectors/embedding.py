@@ -7,20 +7,20 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 import numpy as np
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float64
 
 from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError, InputError
 from prvr_search.store.features import nameless
 from prvr_search.vectors.files import Arrays
-from prvr_search.vectors.model import RowSet, SearchModel, unit
+from prvr_search.vectors.model import RowSet, SearchModel, Spans, unit
 
 _FORMAT = 7  # raise it when files change: those of another format are not read
 
 
 def embed(
     model: SearchModel,
-    cut: Callable[[int, float], tuple[Int64[np.ndarray, "w 2"], Float64[np.ndarray, "w 2"]]],
+    cut: Callable[[int, float], tuple[Spans, Float64[np.ndarray, "w 2"]]],
     entry: VideoEntry,
     features: Float[np.ndarray, "n f"],
 ) -> Arrays:
@@ -58,7 +58,7 @@ def embed(
 
 def cut_windows(
     rows: int, duration: float, rate: float, window: float | None, stride: float | None
-) -> tuple[Int64[np.ndarray, "w 2"], Float64[np.ndarray, "w 2"]]:
+) -> tuple[Spans, Float64[np.ndarray, "w 2"]]:
     """The overlapping windows of a video; one, if it is not longer than a window. The last one ends where it does.
 
     Args:

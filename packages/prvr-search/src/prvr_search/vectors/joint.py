@@ -1,19 +1,28 @@
-"""The joint encoder of frames and sentences: search without training."""
+"""The joint encoder of frames and sentences: search without training.
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+Sentences are centred: a share of what they have in common, whatever they say, is subtracted, which leaves more of what
+tells one video from another. It is the mean of sentences about all sorts of things.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Float32
 
+from prvr.data.atomic import user_cache
 from prvr.data.sampling import growing_means, segment_mean
 from prvr.encoders import (
     FeatureSpec,
     FrameEncoder,
+    Identity,
     TextFeaturizer,
     VideoEncoder,
     check_joint,
@@ -21,16 +30,24 @@ from prvr.encoders import (
     open_encoder,
     open_featurizer,
 )
-from prvr.errors import DataError
-from prvr_search.vectors.centre import SHARE, mean_sentence
+from prvr.encoders.own import is_own
+from prvr.errors import DataError, InputError
+from prvr_search.films.picture import Picture
+from prvr_search.store.features import Features
+from prvr_search.store.proof import read_proven, write_cached
 from prvr_search.vectors.model import (
     TAUGHT,
     TRAINING_FREE,
     UNTRAINED,
     ZERO_SHOT,
+    Encoded,
     ModelIdentity,
+    Queries,
+    Rows,
     RowSet,
     SearchModel,
+    Spans,
+    Vector,
     WindowVectors,
     unit,
 )
@@ -41,7 +58,7 @@ from prvr_search.vectors.taught import Taught
 class ReadsSentences(Protocol):
     """A `TextFeaturizer` that encodes many sentences in less time than one after the other."""
 
-    def sentences(self, texts: Sequence[str]) -> Float32[np.ndarray, "t d"]:
+    def sentences(self, texts: Sequence[str]) -> Queries:
         """The vectors of sentences, up to rounding those of `TextFeaturizer.sentence`."""
         ...
 
@@ -49,7 +66,7 @@ class ReadsSentences(Protocol):
 class JointModel:
     """Search without training: the cosine of the sentence with the frame, or the mean of frames, that it fits best.
 
-    See `prvr.data.sampling.growing_means`; sentences are centred, see `prvr_search.vectors.centre`. Clips, means too,
+    See `prvr.data.sampling.growing_means`; sentences are centred. Clips, means too,
     find candidates and do not count.
 
     Args:
@@ -90,9 +107,7 @@ class JointModel:
             name, weights = f"{self.identity.name}, taught {taught.captions:,} captions", taught.sha256
             self.identity = replace(self.identity, kind=TAUGHT, name=name, weights=weights)
 
-    def encode_video(
-        self, rows: Float32[np.ndarray, "n f"], windows: Int64[np.ndarray, "w 2"]
-    ) -> tuple[Int64[np.ndarray, "w 2"], Iterable[WindowVectors]]:
+    def encode_video(self, rows: Features, windows: Spans) -> Encoded:
         """The windows, one after the other."""
         return windows, (vectors for span in windows for vectors in self.encode_windows([rows[slice(*span)]]))
 
@@ -105,25 +120,25 @@ class JointModel:
             vectors.append(WindowVectors(segment_mean(frames[:steps], self.clips), frames, steps))
         return vectors
 
-    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+    def encode_texts(self, texts: Sequence[str]) -> Queries:
         """The sentences, centred."""
         return unit(self.encode_plain(texts) - self._common)
 
-    def encode_plain(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+    def encode_plain(self, texts: Sequence[str]) -> Queries:
         """The sentences as the encoder gives them."""
         return unit(self._sentences(texts))
 
-    def _sentences(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+    def _sentences(self, texts: Sequence[str]) -> Queries:
         if isinstance(self._text, ReadsSentences):
             return self._text.sentences(texts)
         return np.stack([self._text.sentence(text) for text in texts])
 
     @cached_property
-    def _common(self) -> Float32[np.ndarray, " d"]:
+    def _common(self) -> Vector:
         mean = mean_sentence(self._sentences, self.identity.frames, self.identity.text, self.dim)
         return np.float32(SHARE) * mean
 
-    def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
+    def encode_picture(self, pixels: Picture) -> Vector:
         """A picture as a video of one frame."""
         if self._pictures is None:
             encoder = open_encoder(self.identity.text, self._device)  # both sides lie where the text side was found
@@ -136,7 +151,7 @@ class JointModel:
         rows = encode_pictures(self._pictures, [pixels])
         return self._mapped(unit(rows[:, : self.dim].astype(np.float32, copy=False)))[0]
 
-    def _mapped(self, rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+    def _mapped(self, rows: Rows) -> Rows:
         return rows if self._taught is None else unit(rows @ self._taught.matrix)
 
 
@@ -157,9 +172,7 @@ class MomentModel:
         self._joint, self.dim = joint, joint.dim
         self.identity = replace(joint.identity, kind=TRAINING_FREE)
 
-    def encode_video(
-        self, rows: Float32[np.ndarray, "n f"], windows: Int64[np.ndarray, "w 2"]
-    ) -> tuple[Int64[np.ndarray, "m 2"], Iterable[WindowVectors]]:
+    def encode_video(self, rows: Features, windows: Spans) -> Encoded:
         """The moments of the video; each is a window with one clip."""
         from prvr.stages.joint_space import moments_of  # here, since other searches need no stages
 
@@ -167,11 +180,11 @@ class MomentModel:
         vectors = moments.vectors.astype(np.float32)
         return moments.spans, (WindowVectors(row[None], row[None][:0], 0) for row in vectors)
 
-    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+    def encode_texts(self, texts: Sequence[str]) -> Queries:
         """The sentences, not centred, which costs moments more than it gains."""
         return self._joint.encode_plain(texts)
 
-    def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
+    def encode_picture(self, pixels: Picture) -> Vector:
         """A picture as a video of one frame."""
         return self._joint.encode_picture(pixels)
 
@@ -207,3 +220,81 @@ def open_model(
     from prvr_search.vectors.trained import open_trained  # here, since its parts take longer to import than all others
 
     return open_trained(name, encoder, device, text)
+
+
+SHARE = 0.4
+"""How much of the mean is subtracted, see `benchmarks/studies/films.md`."""
+
+SENTENCES = tuple(
+    """an astronaut polishes a harpsichord inside a volcano
+a pharaoh auctions a meteorite beneath the polar ice
+a glassblower tattoos a cello in a catacomb
+a submarine captain shears an alpaca in a monastery
+a fencer translates hieroglyphs at a stock exchange
+a beekeeper defuses a torpedo in a coal mine
+a samurai varnishes a gondola on an oil platform
+a surgeon weighs plutonium in a cathedral crypt
+a falconer milks a yak at a royal funeral
+a welder engraves a gravestone in a wind tunnel
+a hypnotist restores a fresco aboard a galleon
+a lighthouse keeper dissects a squid in a courtroom
+a cosmonaut forges a passport behind a glacier
+a matador tunes an accordion in a mangrove swamp
+a puppeteer inspects a reactor on a space station
+a locksmith harvests saffron in a salt desert
+a gladiator brews absinthe at the opera
+an alchemist embalms a crocodile in a medieval dungeon
+a ventriloquist repairs a typewriter beside a geyser
+a stonemason calibrates a seismograph in a foundry
+a druid smuggles truffles on a coral reef
+a kangaroo excavates a mammoth at a coronation
+a walrus crowns an emperor in a planetarium
+a flamingo shoes a camel under a viaduct
+an armadillo distils turpentine in a parliament
+a mermaid upholsters a throne on a Mongolian steppe
+a gargoyle solders a radio telescope in a morgue
+a pelican trains a falcon at a rocket launch
+a centaur bottles a hurricane in an observatory
+an android counts ballots inside a pyramid
+a chimpanzee refuels a zeppelin in a shipyard
+a sphinx signs a peace treaty on an iceberg""".splitlines()
+)
+"""32 sentences in which no subject, action or place stands twice."""
+
+
+def mean_sentence(
+    encode: Callable[[Sequence[str]], Float32[np.ndarray, "t d"]], frames: Identity, text: Identity, dim: int
+) -> Float32[np.ndarray, " d"]:
+    """The mean of the unit vectors of `SENTENCES`, encoded once and kept in the user's cache.
+
+    Args:
+        encode: the vectors of sentences.
+        frames, text: the two sides of the encoder.
+        dim: width of the vectors, d.
+
+    Returns:
+        Zeros if the encoder cannot read sentences of this length, or gives numbers that are not finite.
+    """
+
+    path = _file(frames, text)
+    with suppress(OSError, DataError, ValueError):
+        mean = np.frombuffer(read_proven(path)[0], "<f4").astype(np.float32)
+        if mean.shape == (dim,) and np.isfinite(mean).all():
+            return mean
+    try:
+        mean = unit(encode(SENTENCES)).mean(0).astype(np.float32)
+    except InputError:  # it reads shorter texts than these
+        mean = np.full(dim, np.nan, np.float32)
+    if not np.isfinite(mean).all():
+        return np.zeros(dim, np.float32)
+    write_cached(path, [mean.astype("<f4").tobytes()])
+    return mean
+
+
+def _file(frames: Identity, text: Identity) -> Path:
+    """The file of the mean: named by all that it depends on."""
+    about = asdict(text)
+    if not is_own(text.name):
+        about.pop("name")  # it may lie in two places; weights of others' code are named by hand
+    body = json.dumps([frames.weights, about, SENTENCES], sort_keys=True)
+    return user_cache() / "sentences" / f"{hashlib.sha256(body.encode()).hexdigest()}.mean"

@@ -6,17 +6,31 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Float32, Int64
 
 from prvr.encoders import Identity
 from prvr.types import UNTRAINED
+from prvr_search.films.picture import Picture
+from prvr_search.store.features import Features
 
 ZERO_SHOT, TRAINING_FREE = UNTRAINED
 TAUGHT = "taught"
 """The name of the encoder alone with what `prvr teach` made for the folder."""
 
 
-def unit(rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+Rows = Float32[np.ndarray, "n d"]
+Vector = Float32[np.ndarray, " _"]
+Queries = Float32[np.ndarray, "q e"]
+"""Unit vectors, or two in a row."""
+Spans = Int64[np.ndarray, "_ 2"]
+"""Of each window the first row of features, and the one after its last."""
+StoredRows = Sequence[Mapping[str, Float32[np.ndarray, "_ _"]]]
+"""Of each window the rows that an index keeps beside clips and frames, by the name of their set."""
+TimedScores = list[tuple[Float32[np.ndarray, " _"], Float32[np.ndarray, "_ 2"] | None]]
+"""Of each window the scores of its parts, and which shares of it these are; None: they share the time evenly."""
+
+
+def unit(rows: Rows) -> Rows:
     """Rows divided by their length; a row of zeros stays zero.
 
     Examples:
@@ -77,10 +91,14 @@ class WindowVectors(NamedTuple):
         stored: further rows by the name of their set, those that `SearchModel.stored` declares; not scored here.
     """
 
-    clips: Float32[np.ndarray, "c d"]
-    frames: Float32[np.ndarray, "l d"]
+    clips: Rows
+    frames: Rows
     steps: int
-    stored: Mapping[str, Float32[np.ndarray, "n d"]] = MappingProxyType({})
+    stored: Mapping[str, Rows] = MappingProxyType({})
+
+
+Encoded = tuple[Spans, Iterable[WindowVectors]]
+"""Windows and the vectors of each."""
 
 
 @runtime_checkable
@@ -111,9 +129,7 @@ class SearchModel(Protocol):
     frame_means: bool
     stored: Mapping[str, RowSet]
 
-    def encode_video(
-        self, rows: Float32[np.ndarray, "n f"], windows: Int64[np.ndarray, "w 2"]
-    ) -> tuple[Int64[np.ndarray, "m 2"], Iterable[WindowVectors]]:
+    def encode_video(self, rows: Features, windows: Spans) -> Encoded:
         """The windows of a video and the vectors of each, which depend on nothing else.
 
         Args:
@@ -125,7 +141,7 @@ class SearchModel(Protocol):
         """
         ...
 
-    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:
+    def encode_texts(self, texts: Sequence[str]) -> Queries:
         """The unit vectors of queries, or two in a row; up to rounding, each is as alone.
 
         Raises:
@@ -144,9 +160,7 @@ class Rescores(SearchModel, Protocol):
 
     candidates: int
 
-    def rescore(
-        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "_ _"]]]
-    ) -> Float32[np.ndarray, " w"]:
+    def rescore(self, sentence: str, windows: StoredRows) -> Vector:
         """The other score of a sentence with each of some windows.
 
         Args:
@@ -155,9 +169,7 @@ class Rescores(SearchModel, Protocol):
         """
         ...
 
-    def moments(
-        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "_ _"]]]
-    ) -> list[tuple[Float32[np.ndarray, " _"], Float32[np.ndarray, "_ 2"] | None]] | None:
+    def moments(self, sentence: str, windows: StoredRows) -> TimedScores | None:
         """When in each window the sentence fits, by the other score: of its parts, which share the time evenly or say
         which share of it they are; None: as the vectors say.
         """
@@ -168,7 +180,7 @@ class Rescores(SearchModel, Protocol):
 class EncodesPictures(Protocol):
     """A `SearchModel` whose space holds pictures too."""
 
-    def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
+    def encode_picture(self, pixels: Picture) -> Vector:
         """The unit vector of a picture, red green blue.
 
         Raises:

@@ -1,14 +1,14 @@
 """A trained retriever over a store of features, with the inputs that it has in evaluation."""
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32
 from pydantic import TypeAdapter
 from torch import Tensor
 
@@ -25,7 +25,20 @@ from prvr.scoring import own_moments, ranked_spans, row_scores
 from prvr.stages.pipelines import FIRST, Pipeline, read_stages
 from prvr.systems import read_system
 from prvr.types import TextEmbedding, Texts, VideoEmbedding, query_vectors
-from prvr_search.vectors.model import CLIP_TIMES, ModelIdentity, RowSet, WindowVectors, unit
+from prvr_search.store.features import Features
+from prvr_search.vectors.model import (
+    CLIP_TIMES,
+    Encoded,
+    ModelIdentity,
+    Queries,
+    RowSet,
+    Spans,
+    StoredRows,
+    TimedScores,
+    Vector,
+    WindowVectors,
+    unit,
+)
 
 _BATCH, _TEXTS = 32, 128  # windows and queries encoded at a time
 _CLIPS = 32  # for candidates, where the model has none
@@ -65,9 +78,7 @@ class TrainedModel:
         self._settings = PackSettings.of(retriever.config, keep_last)
         self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
 
-    def encode_video(
-        self, rows: Float32[np.ndarray, "n f"], windows: Int64[np.ndarray, "w 2"]
-    ) -> tuple[Int64[np.ndarray, "w 2"], Iterable[WindowVectors]]:
+    def encode_video(self, rows: Features, windows: Spans) -> Encoded:
         """Clips and frames of each window, as `prvr.evaluation.encode.encode_split` makes those of a video."""
         return windows, self._encoded([rows[slice(*span)] for span in windows])
 
@@ -92,7 +103,7 @@ class TrainedModel:
             sampled = len(frames)
         return WindowVectors(clips, frames, 0 if self.frames_by_clip else min(sampled, len(frames)), stored)
 
-    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:
+    def encode_texts(self, texts: Sequence[str]) -> Queries:
         """The unit vectors of queries; two in one row, if the retriever has one for frames."""
         rows = [[unit(part.float().cpu().numpy()) for part in self._compared(query)] for query in self._embed(texts)]
         return np.concatenate([np.concatenate(parts, axis=1) for parts in rows])
@@ -133,17 +144,13 @@ class RescoredModel(TrainedModel):
         names = [name for name, has in (("clips", indexed.clips), ("frames", indexed.frames)) if has]
         self.stored = {**self.stored, **{f"{self._blocks}{name}": rows for name in names}}
 
-    def rescore(
-        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "_ _"]]]
-    ) -> Float32[np.ndarray, " w"]:
+    def rescore(self, sentence: str, windows: StoredRows) -> Vector:
         """The score of the whole retriever."""
         (text,), video = self._embed([sentence]), self._joined_rows(windows)
         with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
             return self._retriever.score(text, video).total[0].cpu().numpy()
 
-    def moments(
-        self, sentence: str, windows: Sequence[Mapping[str, Float32[np.ndarray, "_ _"]]]
-    ) -> list[tuple[Float32[np.ndarray, " _"], Float32[np.ndarray, "_ 2"] | None]] | None:
+    def moments(self, sentence: str, windows: StoredRows) -> TimedScores | None:
         """Those that the retriever gives, else the scores of its rows; None beside a path, whose rows were searched."""
         if self._joined and not self._retriever.kept:
             return None
@@ -165,7 +172,7 @@ class RescoredModel(TrainedModel):
             found.append((lists.score[lists.valid].float().numpy(), spans[lists.valid].float().numpy()))
         return found
 
-    def _joined_rows(self, windows: Sequence[Mapping[str, Float32[np.ndarray, "_ _"]]]) -> VideoEmbedding:
+    def _joined_rows(self, windows: StoredRows) -> VideoEmbedding:
         """Windows as the retriever has encoded them."""
         rows = {name: pad([torch.from_numpy(window[name]) for window in windows]) for name in self.stored}
         clips, _ = rows.get(f"{self._blocks}clips", (None, None))
