@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from prvr.errors import deferred
 
 if TYPE_CHECKING:
-    from prvr.encoders import Identity
+    from prvr.encoders import ClipWindow, Identity
     from prvr_search.library import Library, NothingEncoded
     from prvr_search.ranking.filters import SearchFilter
     from prvr_search.ranking.index import VideoIndex
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CURVE_PARTS",
     "EXTENSIONS",
+    "ClipWindow",
     "Identity",
     "Library",
     "ModelIdentity",
@@ -54,7 +55,7 @@ videos for `prvr convert`, frames of files for `prvr plot examples`, and videos 
 __getattr__ = deferred(
     __name__,
     {
-        "prvr.encoders": "Identity",
+        "prvr.encoders": "ClipWindow Identity",
         "prvr_search.ranking.filters": "SearchFilter",
         "prvr_search.ranking.index": "VideoIndex",
         "prvr_search.library": "Library NothingEncoded",
