@@ -32,7 +32,7 @@ _POPULAR = (
 )  # what is suggested for a misspelt name
 _WEIGHTS = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
 _INDEX = "model.safetensors.index.json"
-_SMALL = (".json", ".txt", ".model")  # suffixes of the configuration and of tokenizers
+SMALL = (".json", ".txt", ".model")  # suffixes of the configuration and of tokenizers
 _TIMEOUT = 10  # seconds for the hub to answer
 
 
@@ -108,7 +108,7 @@ def _remote_files(name: str) -> dict[str, int]:
     weights = {file: size for file, size in sizes.items() if _WEIGHTS.fullmatch(file)}
     if not weights or "config.json" not in sizes:
         raise DataError(f"{name}: no model of transformers with weights in safetensors. Choose another model.")
-    return {file: size for file, size in sizes.items() if file.endswith(_SMALL)} | weights
+    return {file: size for file, size in sizes.items() if file.endswith(SMALL)} | weights
 
 
 def download_size(name: str) -> int:
