@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from kills import die, killed
 from test_video_encoding import encode
 from video_files import cut, noise, plain, write_video
+from video_models import tiny_qwen, tiny_roberta, tiny_sentence_model, tiny_xclip
 
-from prvr.encoders import ClipWindow, Identity, open_encoder
+from prvr.encoders import ClipEncoder, ClipWindow, Identity, check_joint, open_encoder, open_featurizer
 from prvr.errors import DataError, InputError
 from prvr_search import Library, Query
 from prvr_search.films import open_video
@@ -54,9 +55,7 @@ def rows_of(path: Path, window: ClipWindow, rate: float | None = None) -> np.nda
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.integers(1, 90), st.sampled_from([0.5, 2.0, 3.0]), st.integers(1, 9), st.sampled_from([0.25, 1.0, 1.5, 5.0])
-)
+@given(st.integers(1, 90), st.sampled_from([0.5, 2.0, 3.0]), st.integers(1, 9), st.sampled_from([0.25, 1.0, 1.5, 5.0]))
 def test_clips_lie_around_the_middle_of_their_row_within_the_video(
     count: int, seconds: float, frames: int, stride: float
 ) -> None:
@@ -226,6 +225,66 @@ def test_what_breaks_the_protocol_is_refused_at_once(here: Path, code: str, said
     Path(f"{name}.py").write_text(f"from own_clip_encoder import *\nclass Broken(Motion):\n    {code}\n")
     with pytest.raises(DataError, match=said):
         open_encoder(f"{name}:Broken")
+
+
+@pytest.fixture(scope="module", params=["xclip", "sentence-transformers", "qwen"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a tiny model of each kind."""
+    pytest.importorskip("sentence_transformers")
+    folder = tmp_path_factory.mktemp("models") / request.param
+    if request.param == "xclip":
+        return str(tiny_xclip(folder))
+    if request.param == "qwen":
+        pytest.importorskip("torchvision", reason="the video processors of transformers need it")
+        return str(tiny_qwen(folder))
+    return f"sentence-transformers:{tiny_sentence_model(folder)}"
+
+
+def test_models_of_clips_read_the_order_of_frames(model: str) -> None:
+    encoder, text = open_encoder(model), open_featurizer(model)
+    assert isinstance(encoder, ClipEncoder)
+    assert encoder.identity == open_encoder(model).identity
+    frames = encoder.window.frames
+    assert frames == (8 if "qwen" in model else 4)
+    clips = np.stack([[encoder.prepare(pixels) for pixels in noise(frames, seed, 40, 72)] for seed in (0, 1)])
+    times = np.tile((np.arange(frames, dtype=np.float32) + np.float32(0.5)) * np.float32(2 / frames), (2, 1))
+    rows = encoder.encode(clips, times)
+    assert rows.shape == (2, encoder.dim)
+    np.testing.assert_allclose(encoder.encode(clips[1:], times[1:]), rows[1:], atol=1e-5)
+    assert np.abs(encoder.encode(clips[:, ::-1].copy(), times) - rows).max() > 1e-4
+    sentence = text.sentence("a red circle")
+    assert sentence.shape == (encoder.joint_dim,)
+    assert np.linalg.norm(sentence) == pytest.approx(1, abs=1e-5)
+    assert text.words("a red circle").shape[1] == text.word_dim
+    with pytest.raises(InputError, match="no word"):
+        text.sentence(" ")
+    check_joint(text.identity, encoder.identity)
+
+
+def test_a_library_takes_models_of_clips(model: str, here: Path) -> None:
+    with Library("films", encoder=model, home="library", device="cpu") as library:
+        assert library.search("a red circle rises").videos == 2
+        assert library.features().read("up.mp4").shape == (8, library.features().dim)
+        assert library.search(Query(image=np.zeros((48, 64, 3), np.uint8))).hits
+    with Library("films", home="library", device="cpu") as library:
+        assert library.update().encoded == ()
+
+
+def test_models_of_sentences_that_take_no_videos_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    part = Transformer(str(tiny_roberta(tmp_path / "roberta")))
+    SentenceTransformer(modules=[part, Pooling(16)], device="cpu").save(str(tmp_path / "texts"))
+    with pytest.raises(DataError, match="takes text, expected text and video"):
+        open_encoder(f"sentence-transformers:{tmp_path / 'texts'}")
+    modules = tmp_path / "texts" / "modules.json"
+    modules.write_text(modules.read_text().replace("sentence_transformers.base.modules.transformer.", "evil."))
+    (tmp_path / "texts" / "evil.py").write_text("raise SystemExit('code of a model')")
+    with pytest.raises(DataError, match="cannot be loaded"):
+        open_encoder(f"sentence-transformers:{tmp_path / 'texts'}")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")

@@ -174,7 +174,7 @@ def choose_encoder() -> str:
     It is the CLIP or SigLIP of the Hugging Face hub's cache that was last used, or `DEFAULT_ENCODER` where there is
     none.
     """
-    joint = (name for name, kind in local_models().items() if kind in ENCODERS and ENCODERS[kind].part.frames)
+    joint = (name for name, kind in local_models().items() if kind in ("clip", "siglip"))
     return next(joint, DEFAULT_ENCODER)
 
 
