@@ -168,7 +168,7 @@ class JointFrames:
         """Projected image embeddings."""
         with torch.inference_mode():
             output = self._model.get_image_features(**self.pictures.inputs(frames, self._device))
-            return _pooled(output, len(frames)).float().cpu().numpy()
+            return pooled_rows(output, len(frames)).float().cpu().numpy()
 
     def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
         """As they are."""
@@ -224,10 +224,10 @@ class JointText:
             mask = None if padded else torch.ones_like(tokens)
             output = self._model.get_text_features(input_ids=tokens, attention_mask=mask)
             words = output.last_hidden_state[0, first:last].float().cpu().numpy()
-            return words, F.normalize(_pooled(output, 1)[0].float(), dim=-1).cpu().numpy()
+            return words, F.normalize(pooled_rows(output, 1)[0].float(), dim=-1).cpu().numpy()
 
 
-def _pooled(output: Any, count: int) -> Float[Tensor, "n d"]:
+def pooled_rows(output: Any, count: int) -> Float[Tensor, "n d"]:
     """The rows of pictures or texts in the joint space.
 
     Raises:
