@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
-from prvr.models.layers import AttentionPooling, attention_pooled
 from prvr.types import Merged
 
 
@@ -130,23 +129,3 @@ class EveryFrame(nn.Module):
     ) -> tuple[Float[Tensor, "v l d"], Bool[Tensor, "v l"] | None]:
         """The frames, see `FramePooling`."""
         return frames, scored
-
-
-class PooledFrames(nn.Module):
-    """One vector of all frames by attention pooling (GMMFormer)."""
-
-    by_clip = False
-
-    def __init__(self, model: ModelConfig) -> None:
-        super().__init__()
-        self.weight = AttentionPooling(model.hidden).weight  # a parameter of its own, under the name in saved models
-
-    def forward(
-        self,
-        frames: Float[Tensor, "v l d"],
-        valid: Bool[Tensor, "v l"],
-        scored: Bool[Tensor, "v l"] | None,
-        clips: Float[Tensor, "v p d"] | None,
-    ) -> tuple[Float[Tensor, "v 1 d"], None]:
-        """One row per video, see `FramePooling`."""
-        return attention_pooled(frames, self.weight, valid)[:, None], None

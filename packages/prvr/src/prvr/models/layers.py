@@ -263,17 +263,10 @@ class AttentionPooling(nn.Module):
 
     def forward(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b d"]:
         """One vector `(b, d)` of each sequence `(b, l, d)`; `mask` is True at valid rows."""
-        return attention_pooled(x, self.weight, mask)
-
-
-def attention_pooled(
-    x: Float[Tensor, "b l d"], weight: Float[Tensor, "1 d"], mask: Bool[Tensor, "b l"] | None = None
-) -> Float[Tensor, "b d"]:
-    """The pooling of `AttentionPooling`, with its weight."""
-    logits = x @ weight[0]
-    if mask is not None:
-        logits = logits.masked_fill(~mask, -torch.inf)
-    return torch.einsum("bl,bld->bd", logits.softmax(-1), x)
+        logits = x @ self.weight[0]
+        if mask is not None:
+            logits = logits.masked_fill(~mask, -torch.inf)
+        return torch.einsum("bl,bld->bd", logits.softmax(-1), x)
 
 
 class TokenWeights(nn.Module):
