@@ -4,7 +4,7 @@ A construction is given the clip branch as a function, so that it can cut a vide
 segments), or join what the branch has encoded (proposals).
 """
 
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -83,6 +83,22 @@ def as_read(frames: Float[Tensor, "v l f"]) -> Float[Tensor, "v l f"]:
     return frames
 
 
+class EncodedFrames(NamedTuple):
+    """What a pooling of frames reads of videos.
+
+    Attributes:
+        rows: `(v, l, d)` encoded frames, 0 where invalid.
+        valid: `(v, l)` True = a frame of the video.
+        scored: `(v, l)` True = a frame that counts where frames are compared one by one; None = all.
+        clips: `(v, p, d)` rows of the clip branch, or None without it.
+    """
+
+    rows: Float[Tensor, "v l d"]
+    valid: Bool[Tensor, "v l"]
+    scored: Bool[Tensor, "v l"] | None
+    clips: Float[Tensor, "v p d"] | None
+
+
 @runtime_checkable
 class FramePooling(Protocol):
     """What queries are compared with of the encoded frames.
@@ -94,21 +110,8 @@ class FramePooling(Protocol):
 
     by_clip: bool
 
-    def __call__(
-        self,
-        frames: Float[Tensor, "v l d"],
-        valid: Bool[Tensor, "v l"],
-        scored: Bool[Tensor, "v l"] | None,
-        clips: Float[Tensor, "v p d"] | None,
-    ) -> tuple[Float[Tensor, "v r d"], Bool[Tensor, "v r"] | None]:
-        """The rows that queries are compared with, and which of them count; None = all.
-
-        Args:
-            frames: `(v, l, d)` encoded frames, 0 where invalid.
-            valid: `(v, l)` True = a frame of the video.
-            scored: `(v, l)` True = a frame that counts where frames are compared one by one; None = all.
-            clips: `(v, p, d)` rows of the clip branch, or None without it.
-        """
+    def __call__(self, frames: EncodedFrames) -> tuple[Float[Tensor, "v r d"], Bool[Tensor, "v r"] | None]:
+        """The rows that queries are compared with, and which of them count; None = all."""
         ...
 
 
@@ -120,12 +123,6 @@ class EveryFrame(nn.Module):
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
 
-    def forward(
-        self,
-        frames: Float[Tensor, "v l d"],
-        valid: Bool[Tensor, "v l"],
-        scored: Bool[Tensor, "v l"] | None,
-        clips: Float[Tensor, "v p d"] | None,
-    ) -> tuple[Float[Tensor, "v l d"], Bool[Tensor, "v l"] | None]:
+    def forward(self, frames: EncodedFrames) -> tuple[Float[Tensor, "v l d"], Bool[Tensor, "v l"] | None]:
         """The frames, see `FramePooling`."""
-        return frames, scored
+        return frames.rows, frames.scored

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from prvr.config import AnyModelConfig
 from prvr.errors import InputError
-from prvr.models.rows import Sequences
+from prvr.models.rows import Sequences, Tokens
 
 START_STD = 0.02
 """Standard deviation of the weights of linear maps at the start."""
@@ -245,7 +245,7 @@ class Positions(nn.Module):
         self.dropout = Dropout(dropout)
         nn.init.normal_(self.table, std=0.02)
 
-    def forward(self, x: Float[Tensor, "b m d"], sequences: Sequences) -> Float[Tensor, "b m d"]:
+    def forward(self, x: Tokens, sequences: Sequences) -> Tokens:
         """Rows `(b, m, d)`, padded or packed as `sequences` says, each with the embedding of its position."""
         at = sequences.positions
         # Not by indexing: its gradient adds rows of several threads in any order, so that no two runs agree.

@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
+from prvr.models.clips import EncodedFrames
 from prvr.models.fusion import GuidedFusion
 from prvr.models.layers import AttentionPooling
 
@@ -17,15 +18,9 @@ class PooledFrames(AttentionPooling):
     def __init__(self, model: ModelConfig) -> None:
         super().__init__(model.hidden)
 
-    def forward(
-        self,
-        frames: Float[Tensor, "v l d"],
-        valid: Bool[Tensor, "v l"],
-        scored: Bool[Tensor, "v l"] | None,
-        clips: Float[Tensor, "v p d"] | None,
-    ) -> tuple[Float[Tensor, "v 1 d"], None]:
+    def forward(self, frames: EncodedFrames) -> tuple[Float[Tensor, "v 1 d"], None]:
         """One row per video, see `prvr.models.clips.FramePooling`."""
-        return super().forward(frames, valid)[:, None], None
+        return super().forward(frames.rows, frames.valid)[:, None], None
 
 
 class GuideToken(nn.Module):
