@@ -9,8 +9,10 @@ The rule and what came out: benchmarks/studies/links.md. Spaces are those of exa
 import argparse
 import itertools
 import json
-import time
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import geoopt
 import networkx as nx
@@ -19,9 +21,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mammals import SEARCH_SEED, SEEDS, interval, read
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+
 from wordnet_mammals import Space  # pyright: ignore[reportMissingImports]
 
-GRAPHS = {"karate": nx.karate_club_graph, "miserables": nx.les_miserables_graph, "davis": nx.davis_southern_women_graph}
+GRAPHS = {
+    "karate": nx.karate_club_graph,
+    "miserables": nx.les_miserables_graph,
+    "davis": nx.davis_southern_women_graph,
+}
 SPACES, DIMS = ("hyperbolic", "Euclidean", "spherical"), (2, 5)
 RATES, STEPS, HIDDEN = (0.003, 0.01, 0.03, 0.1), 300, 0.2
 
@@ -38,7 +47,7 @@ def split(name: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     return pairs, joined, hidden
 
 
-def score(graph: str, name: str, dim: int, rate: float, seed: int) -> dict[str, float]:
+def score(graph: str, name: str, dim: int, rate: float, seed: int) -> float:
     """Area under the curve of hidden edges against pairs that are not joined, after training on the other edges."""
     pairs, joined, hidden = split(graph, seed)
     torch.manual_seed(seed)
@@ -53,14 +62,29 @@ def score(graph: str, name: str, dim: int, rate: float, seed: int) -> dict[str, 
     with torch.no_grad():
         distance = space(rows)[pairs[:, 0], pairs[:, 1]].double()
     apart = distance[~joined] - distance[hidden].unsqueeze(1)
-    return {"hidden": ((apart > 0).double() + 0.5 * (apart == 0)).mean().item()}
+    return ((apart > 0).double() + 0.5 * (apart == 0)).mean().item()
 
 
-def show(done: dict[tuple, dict[str, float]]) -> None:
+Done = dict[Any, dict[str, float]]
+
+
+def best(graph: str, name: str, dim: int, done: Done) -> float:
+    """The rate of the search with the best score."""
+    return max(RATES, key=lambda rate: done[graph, name, dim, rate, SEARCH_SEED]["hidden"])
+
+
+def keys(done: Done) -> Iterator[tuple[str, str, int, float, int]]:
+    """(graph, space, dimension, rate, seed) of all runs in turn."""
+    for cell in itertools.product(GRAPHS, SPACES, DIMS):
+        yield from ((*cell, rate, SEARCH_SEED) for rate in RATES)
+        yield from ((*cell, best(*cell, done), seed) for seed in SEEDS)
+
+
+def show(done: Done) -> None:
     for graph, dim in itertools.product(GRAPHS, DIMS):
         ours: list[float] = []
         for name in SPACES:
-            rate = max(RATES, key=lambda rate: done[graph, name, dim, rate, SEARCH_SEED]["hidden"])
+            rate = best(graph, name, dim, done)
             values = [done[graph, name, dim, rate, seed]["hidden"] for seed in SEEDS]
             ours = ours or values
             apart = interval([a - b for a, b in zip(ours, values, strict=True)])
@@ -72,19 +96,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("links.jsonl"))
     parser.add_argument("--show", type=Path)
     options = parser.parse_args()
-    if options.show:
-        show(read(options.show))
-        return
     torch.set_num_threads(1)
-    done, began = read(options.out), time.monotonic()
-    with options.out.open("a", encoding="utf-8") as file:
-        for key in itertools.product(GRAPHS, SPACES, DIMS, RATES, (SEARCH_SEED, *SEEDS)):
-            if key not in done:
-                done[key] = score(*key)
-                print(
-                    json.dumps({"key": key, **{name: round(value, 4) for name, value in done[key].items()}}), file=file
-                )
-    print(f"{time.monotonic() - began:.0f} s")
+    done: Done = {**read(options.show or options.out)}
+    for key in () if options.show else keys(done):
+        if key not in done:
+            done[key] = {"hidden": round(score(*key), 4)}
+            with options.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"key": key, **done[key]}) + "\n")
     show(done)
 
 
