@@ -37,7 +37,7 @@ RATES, STEPS, HIDDEN = (0.003, 0.01, 0.03, 0.1), 300, 0.2
 
 def split(name: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """Pairs (p, 2) of nodes, which are joined, and which of these edges are hidden."""
-    adjacency = torch.from_numpy(nx.to_numpy_array(GRAPHS[name](), weight=None)) > 0
+    adjacency = torch.from_numpy(nx.to_numpy_array(GRAPHS[name]())) > 0
     pairs = torch.triu_indices(len(adjacency), len(adjacency), 1).T
     joined = adjacency[pairs[:, 0], pairs[:, 1]]
     edges = joined.nonzero().squeeze(1)
