@@ -73,11 +73,11 @@ class _Lift(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, dx: Tensor, dc: Tensor | None, _sign: None, _place: None) -> Tensor:
         point, *c = ctx.saved_tensors
-        before, after = (slice(0), slice(1, None)) if ctx.place == 0 else (slice(-1), slice(0))
-        along = sum(hyp.dot(point[..., part], dx[..., part]) for part in (before, after))
+        time = point.narrow(-1, ctx.place, 1)
+        along = hyp.dot(point, dx) - time * dx.narrow(-1, ctx.place, 1)
         if dc is not None:
             along = along - 0.5 * dc / c[0].square()
-        return torch.cat([dx[..., before], along / point.narrow(-1, ctx.place, 1), dx[..., after]], -1)
+        return dx.slice_scatter(along / time, -1, ctx.place, ctx.place + 1 or None)
 
 
 class _Join(torch.autograd.Function):
