@@ -105,9 +105,9 @@ def video_scores(snapshot: Snapshot, text: Queries) -> Float32[np.ndarray, "q v"
         DataError: a score is not a number, or as `Snapshot.blocks`.
     """
     best = np.full((len(text), len(snapshot.entries) + 1), -np.inf, np.float32)  # the last one is that of other videos
-    for block in snapshot.blocks():
-        scores = window_scores(snapshot.model, block.arrays, cosines_of(snapshot.model, block.arrays, text))
-        best[:, block.videos] = np.maximum.reduceat(scores, block.starts, axis=0).T
+    for videos, starts, arrays in snapshot.blocks():
+        scores = window_scores(snapshot.model, arrays, cosines_of(snapshot.model, arrays, text))
+        best[:, videos] = np.maximum.reduceat(scores, starts, axis=0).T
     best = best[:, snapshot.originals]
     if np.isnan(best).any():
         raise DataError("a score is not a number: the model returns NaN for this query. Use another model, or the CPU.")
