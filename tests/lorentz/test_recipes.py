@@ -1,6 +1,6 @@
 """Layers learn small tasks.
 
-`HYPOTHESIS_PROFILE=nightly` trains with more seeds and at two rates (benchmarks/studies/lorentz.md); the Euclidean twins
+`HYPOTHESIS_PROFILE=nightly` trains with more seeds and at two rates (benchmarks/studies/lorentz.md); Euclidean twins
 solve the same tasks.
 """
 

@@ -14,6 +14,7 @@ SMALL = {
     "data.captions_per_video": 1,
     "train.batch_size": 30,
     "train.epochs": 2,
+    "fit.kernel": "gaussian",
     "fit.windows": [[8]],
     "fit.widths": [1.0],
     "fit.penalties": [3.0],

@@ -86,6 +86,8 @@ def test_it_searches_before_it_trains(
     ((first, chance),) = re.findall(r"comes first for (\d+)\s+of them; by chance, for\s+(\d+)", before)
     assert 5 <= int(chance) <= int(first) <= 10
 
+    page = (shown.run.with_name("demo-1-first") / "results.html").read_text()
+    assert page.count("<img ") == 2 + 9
     command = shlex.split(before.strip().splitlines()[-1])
     assert main([*command[1:], "--no-update"]) == 0
     assert "2 of 2 videos" in capsys.readouterr().out

@@ -70,8 +70,7 @@ def test_a_second_search_imports_what_it_uses(index: Path) -> None:
 
 def test_files(index: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     """Of standard output, which holds one result and nothing else, the bytes are those of the file."""
-    names = {kind: tmp_path / "out" / f"a.{kind}" for kind in ("json", "csv")}
-    chapters = str(tmp_path / "out" / "a.vtt")
+    names = {kind: tmp_path / "out" / f"a.{kind}" for kind in ("json", "csv", "html")}
     assert main(["search", str(index), QUERY, *(f"--{kind}={path}" for kind, path in names.items())]) == 0
     expected = found(index, QUERY)
     hits = json.loads(names["json"].read_text())["results"][0]["hits"]
@@ -81,12 +80,15 @@ def test_files(index: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[b
     with names["csv"].open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     assert [line["video"] for line in lines] == [hit.video_id.replace("=blue", "'=blue") for hit in expected.hits]
+    page = names["html"].read_text("utf-8")
+    assert page.count("data:image/jpeg;base64,") == 4
+    assert "red [x].mp4" in page
     capfdbinary.readouterr()
     for kind in ("json", "csv"):
-        assert main(["search", str(index), QUERY, f"--{kind}", "-", "--chapters", chapters]) == 0
+        assert main(["search", str(index), QUERY, f"--{kind}", "-", "--html", str(names["html"])]) == 0
         out, err = capfdbinary.readouterr()
         assert out == names[kind].read_bytes()
-        assert err.decode() == f"{chapters}: written\n"
+        assert err.decode() == f"{names['html']}: written\n"
 
 
 def test_a_file_of_sentences(index: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -117,7 +117,7 @@ class Life:
         """Names, scores and copies of all that is found; nothing if nothing is there."""
         try:
             with self.library(home) as library:
-                if library.update().offline:
+                if not library.update().listing.videos:
                     return []
                 hits = library.search("something red", k=999, update=False).hits
         except NothingEncoded:

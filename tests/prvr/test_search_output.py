@@ -1,23 +1,30 @@
-"""Results as table, JSON and CSV: what was found is in them, and nothing in a name is more than text."""
+"""Results as table, JSON, CSV and HTML: what was found is in them, and nothing in a name is more than text."""
 
 import csv
 import io
 import json
 import os
+import re
+from base64 import b64decode
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from rich.console import Console
+from video_files import plain, write_video
 
 from prvr.data import DataError
 from prvr.encoders import VideoEntry
 from prvr.reading import parse_record
 from prvr_search import CURVE_PARTS, Moment, SearchHit, SearchResult
-from prvr_search.output import clock_span, result_table, write_csv, write_json
+from prvr_search.films import VideoError
+from prvr_search.output import clock_span, result_table, write_csv, write_html, write_json
 from prvr_search.output.files import cell
 from prvr_search.output.terminal import BLOCKS, blocks
 
@@ -40,6 +47,10 @@ def shown(answer: SearchResult, width: int = 80, **options: bool) -> str:
     console = Console(width=width, file=io.StringIO())
     console.print(result_table(answer, width=width, **options))
     return console.file.getvalue()
+
+
+def no_picture(hit: SearchHit) -> bytes:
+    raise VideoError(Path(hit.video.path), f"gone {EVIL}", "Copy it again.")
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e5))
@@ -114,6 +125,31 @@ def test_no_cell_begins_as_a_formula(start: str, text: str) -> None:
     assert not set(cell(start + text)) & set("\r\n\t\x00\x1b")
 
 
+def text_of(page: str) -> str:
+    return unescape(re.sub("<[^>]+>", "", page))
+
+
+def test_names_and_queries_of_a_page_are_text(tmp_path: Path) -> None:
+    write_html(tmp_path / "a.html", [result(hit(EVIL, path=EVIL), query=EVIL), result()], picture=no_picture)
+    page = (tmp_path / "a.html").read_text("utf-8")
+    assert not re.search('<(script|img)|onerror=y>|(src|href)="', page)
+    assert text_of(page).count(EVIL) == 3  # heading, path, why there is no picture
+    assert 'http-equiv="Content-Security-Policy" content="default-src ' in page
+
+
+def test_a_page_holds_its_pictures_and_time_lines(tmp_path: Path) -> None:
+    film = write_video(tmp_path / "film.mp4", plain([40] * 150 + [200] * 50))  # 15 s dark, then light
+    write_html(tmp_path / "a.html", [result(hit(path=str(film)), hit(path=str(tmp_path / "gone.mp4")))])
+    page = (tmp_path / "a.html").read_text("utf-8")
+    (content,) = re.findall('src="data:image/jpeg;base64,([^"]+)"', page)
+    with Image.open(io.BytesIO(b64decode(content))) as picture:
+        assert np.asarray(picture).mean() == pytest.approx(40, abs=3)  # the middle of 12.5 - 17.25 is 14.875
+    for text in ("no picture: no such file", "0:12-0:18 of 2:08, score 0.500", "also 1:00-1:10"):
+        assert text in text_of(page)
+    (*_, curve) = re.findall(f"[{BLOCKS}]{{48}}", page)
+    assert curve.index("█") == 7  # part 10 of 64
+
+
 def test_every_output_names_what_was_folded(tmp_path: Path) -> None:
     """Beside copies, and says how many there are."""
     copy, first, second = (hit(name).video for name in ("copy.mp4", "a.webm", "=a.avi"))
@@ -124,10 +160,14 @@ def test_every_output_names_what_was_folded(tmp_path: Path) -> None:
     count = "2 of 1,234 videos; 2 more grouped with similar results"
     assert count in " ".join(table.split())
     assert [row["alike"] for row in csv_rows(tmp_path, answer)] == ["a.webm; =a.avi", ""]
+    write_html(tmp_path / "a.html", [answer], picture=no_picture)
+    text = text_of((tmp_path / "a.html").read_text("utf-8"))
+    for part in ("same content: copy.mp4", "similar score at the same moment: a.webm, =a.avi", f"{count}; higher bars"):
+        assert part in text
 
 
 def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
-    for write in (write_json, write_csv):
+    for write in (write_json, write_csv, write_html):
         with pytest.raises(DataError, match="cannot be written"):
             write(tmp_path / "there" / "below", [result()])

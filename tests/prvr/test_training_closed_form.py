@@ -3,20 +3,24 @@
 from dataclasses import replace
 from fractions import Fraction
 from math import floor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sklearn.kernel_ridge import KernelRidge
 from training_runs import RUNS, Runs, StraightRuns, losses, make_config
 
+from prvr.cli import main
 from prvr.config import ConfigError, PathConfig, load_config
-from prvr.data import PackedSplit
+from prvr.data import Caption, PackedSplit, TextData, write_layout
 from prvr.errors import InputError
 from prvr.evaluation import evaluate
 from prvr.evaluation.significance import paired_test
 from prvr.models import blocks_alone, load_pretrained, path_alone
-from prvr.models.kernel_path import KernelPath
+from prvr.models.kernel_path import KernelPath, sentences
+from prvr.models.kernel_path import kernel as path_kernel
 from prvr.training import RunResult, Splits, TrainingError, open_splits
 from prvr.training.closed_form import Captions, Choice, Part, choose, fit_choice, fit_path, sumr
 
@@ -24,6 +28,7 @@ CPU = torch.device("cpu")
 FIT: dict[str, Any] = {
     "model__start": "kernel",
     "fit": {
+        "kernel": "gaussian",
         "windows": [[2], [4, 6]],
         "widths": [1.0],
         "penalties": [1.0, 10.0],
@@ -127,15 +132,22 @@ def test_a_fit_is_that_of_plain_loops(kind: Any, toward: Any, captions: Captions
     path = PathConfig(windows, kind, toward=toward)
     _, mapped = fitted(captions, Choice(path, width, penalty, temperature), iterations=2, toward=toward)
     for video in videos:
-        np.testing.assert_allclose(mapped(video), found[owner == video], atol=1e-7)
+        np.testing.assert_allclose(mapped(video), found[owner == video], atol=1e-8)
 
 
-def test_one_row_for_each_video_leaves_nothing_to_share_out(captions: Captions) -> None:
-    choice = Choice(PathConfig((1000,)), 1.0, 1.0, 0.01)
-    plain, _ = fitted(captions, choice, iterations=0)
-    shared, _ = fitted(captions, choice, iterations=3)
-    assert len(plain.landmarks) == 8
-    torch.testing.assert_close(shared.weight, plain.weight, atol=1e-9, rtol=0)
+@pytest.mark.parametrize("iterations", [0, 3])
+def test_one_row_for_each_video_gives_plain_kernel_ridge_regression(iterations: int, captions: Captions) -> None:
+    """That of scikit-learn on rows that are repeated for each caption, with nothing to share out."""
+    path, mapped = fitted(captions, Choice(PathConfig((1000,)), 0.9, 2.0, 0.01), iterations=iterations)
+    assert len(path.landmarks) == 8
+    owner = captions.split.query_to_video
+    gram = path_kernel(path.landmarks, path.landmarks, path.widths, "gaussian").numpy()[np.ix_(owner, owner)]
+    middle = np.eye(len(owner)) - 1 / len(owner)
+    centred, wanted = middle @ gram @ middle, captions.sentences.numpy()
+    model = KernelRidge(alpha=2 / 1500 * np.trace(centred), kernel="precomputed").fit(centred, middle @ wanted)
+    found = model.predict(centred) + wanted.mean(0)
+    for query, video in enumerate(owner):
+        np.testing.assert_allclose(mapped(video)[0], found[query], atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "linear"])
@@ -172,6 +184,34 @@ def test_few_landmarks_are_near_all_of_them(captions: Captions) -> None:
     assert 0 < np.abs(exact(3) - near(3)).max() < 0.05
 
 
+@pytest.mark.parametrize("kind", ["gaussian", "linear"])
+@pytest.mark.parametrize(("frames", "count"), [("drawn", 2), ("still", 2), ("equal", 2), ("equal", 3)])
+def test_a_fit_to_few_videos(kind: str, frames: str, count: int, tmp_path: Path) -> None:
+    """Rows without variance, as one video alone has, are mapped to the mean sentence."""
+    names = [f"train{number}" for number in range(count)] + ["val0", "val1", "test0", "test1"]
+    rng = np.random.default_rng(0)
+    drawn = {name: rng.standard_normal((3, 16), np.float32) for name in names}
+    still = {name: rows[:1].repeat(3, 0) for name, rows in drawn.items()}
+    videos = {"drawn": drawn, "still": still, "equal": {name: np.ones_like(rows) for name, rows in drawn.items()}}
+    captions = {
+        split: [Caption(f"{name}#0", name, "someone") for name in names if name.startswith(split)]
+        for split in ("train", "val", "test")
+    }
+    queries = [(f"{name}#0", rng.standard_normal((4, 8))) for name in names]
+    write_layout(
+        tmp_path / "tvr", TextData(captions), videos=videos[frames].items(), queries=queries, feature="i3d_resnet"
+    )
+    options = ["--data-root", str(tmp_path), "--data.cache_dir", str(tmp_path / "cache"), "--fit.kernel", kind]
+    output = tmp_path / "run"
+    assert main(["train", "-q", "--preset", "linear-tvr", *options, "--output", str(output), "--device", "cpu"]) == 0
+    path = load_pretrained(output / "best").get_submodule("path")
+    mapped = path.encode_video(torch.from_numpy(videos[frames]["test0"][None]), torch.ones(1, 3).bool()).frames
+    assert mapped.isfinite().all()
+    if frames == "equal":
+        words = sentences(torch.tensor(np.stack([rows for _, rows in queries[:count]])), torch.ones(count, 4).bool())
+        torch.testing.assert_close(mapped[0], words.mean(0).expand(mapped.shape[1:]).float(), atol=1e-5, rtol=0)
+
+
 def test_equal_scores_count_against_the_fit() -> None:
     """Two videos that are alike: the right one is the second."""
     rows = torch.ones(2, 1, 1)
@@ -179,13 +219,19 @@ def test_equal_scores_count_against_the_fit() -> None:
     assert sumr([part], (torch.ones(1, 3), torch.zeros(3))) == 300
 
 
-def test_a_path_is_the_map_that_was_fitted(splits: Splits, cache: str) -> None:
-    """Chosen and fitted by a configuration, in float32, of fewer landmarks than rows."""
-    fit = FIT["fit"] | {"windows": [[4, 6]], "penalties": [1.0], "iterations": 1}
+@pytest.mark.parametrize(("kernel", "width", "kind"), [("gaussian", 1.0, "gaussian"), ("either", 0.01, "linear")])
+def test_a_path_is_the_map_that_was_fitted(
+    kernel: str, width: float, kind: Any, splits: Splits, cache: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Chosen and fitted by a configuration, in float32, of fewer landmarks than rows; no Gaussian fits if narrow."""
+    caplog.set_level("INFO", "prvr.training.closed_form")
+    fit = FIT["fit"] | {"windows": [[4, 6]], "penalties": [1.0], "iterations": 1, "kernel": kernel, "widths": [width]}
     config = make_config(cache, **ALONE | {"fit": fit})
     model, tensors = fit_path(config, splits.train)
-    assert model.path == PathConfig((4, 6), landmarks=100)
-    path, wanted = fit_choice(Captions(splits.train, CPU, torch.float64), Choice(model.path, 1.0, 1.0, 0.1), config.fit)
+    assert model.path == PathConfig((4, 6), kind, landmarks=100)
+    assert not any("at an end" in line for line in caplog.messages)
+    choice = Choice(model.path, width, 1.0, 0.1)
+    path, wanted = fit_choice(Captions(splits.train, CPU, torch.float64), choice, config.fit)
     frames = splits.train.video(3)[1][None]
     found = []
     for dtype, some in ((torch.float32, tensors), (torch.float64, wanted)):

@@ -53,6 +53,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "kernel": {
         "model__start": "kernel",
         "fit": {
+            "kernel": "gaussian",
             "windows": [[2, 4]],
             "widths": [1.0],
             "penalties": [1.0],

@@ -100,7 +100,7 @@ def _search_first(folder: Path) -> None:
     from prvr_search import Library
     from prvr_search.cli.search import show
     from prvr_search.films.toy_videos import write_short_videos
-    from prvr_search.output import clock_span
+    from prvr_search.output import clock_span, write_html
 
     print(
         f"Searching {_FIRST_VIDEOS} videos that prvr draws, with {_SHIPPED}, a small model that ships with prvr and "
@@ -118,7 +118,8 @@ def _search_first(folder: Path) -> None:
     # The largest gap between the best two scores: chosen by the results, not by the ground truth.
     clearest = max(range(len(results)), key=lambda n: results[n].hits[0].score - results[n].hits[1].score)
     sentence, best = films.sentences[clearest], results[clearest].hits[0]
-    show([replace(results[clearest], hits=results[clearest].hits[:3])])
+    shown = replace(results[clearest], hits=results[clearest].hits[:3])
+    show([shown])
     verdict = "Right" if best.video_id in right[clearest] else "Wrong"
     first = sum(result.hits[0].video_id in videos for result, videos in zip(results, right, strict=True))
     chance = sum(map(len, right)) / len(films.videos)
@@ -128,7 +129,13 @@ def _search_first(folder: Path) -> None:
         f"chance, for {chance:.0f}.",
         flush=True,
     )
-    print(f'prvr search {videos} "{_SENTENCE}" --model {_SHIPPED}', flush=True)
+    page = folder / "results.html"
+    others = [replace(result, hits=result.hits[:1]) for result in results if result.query != shown.query]
+    write_html(page, [shown, *others])
+    print(
+        f'{page}: the results of all of them, with pictures\nprvr search {videos} "{_SENTENCE}" --model {_SHIPPED}',
+        flush=True,
+    )
 
 
 def _encode(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", run: Path) -> Path:

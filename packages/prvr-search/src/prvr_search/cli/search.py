@@ -112,6 +112,7 @@ class OutputOptions:
     Args:
         json: write all results as JSON; - is standard output
         csv: write one CSV row per result
+        html: write one HTML page with pictures
         otio: write the moments as clips of a timeline: .otio, .edl, .fcpxml or .xml (Final Cut Pro 7, Premiere)
         chapters: write the moments of the best result as chapters: .vtt, or .txt for FFmpeg
         paths: print only the paths of the results
@@ -121,6 +122,7 @@ class OutputOptions:
 
     json: Output = None
     csv: Output = None
+    html: Output = None
     otio: File = None
     chapters: File = None
     paths: bool = False
@@ -214,7 +216,7 @@ def _piped(args: OutputOptions) -> bool:
     Raises:
         CommandError: two results would go there.
     """
-    options = [f"--{name} -" for name in ("json", "csv") if getattr(args, name) == "-"]
+    options = [f"--{name} -" for name in ("json", "csv", "html") if getattr(args, name) == "-"]
     options += ["--print0" if args.print0 else "--paths"] if args.paths or args.print0 else []
     if len(options) > 1:
         raise CommandError(

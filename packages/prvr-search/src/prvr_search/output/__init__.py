@@ -1,12 +1,14 @@
-"""Output of search results: a table for the terminal, JSON, CSV, timelines, chapters."""
+"""Output of search results: a table for the terminal, JSON, CSV, an HTML page with pictures, timelines, chapters."""
 
 from prvr_search.output.files import write_chapters, write_csv, write_json, write_timeline
+from prvr_search.output.html import write_html
 from prvr_search.output.terminal import result_table
 from prvr_search.ranking.results import clock, clock_span
 
 WRITERS = {
     "json": write_json,
     "csv": write_csv,
+    "html": write_html,
     "otio": write_timeline,
     "chapters": write_chapters,
 }
@@ -19,6 +21,7 @@ __all__ = [
     "result_table",
     "write_chapters",
     "write_csv",
+    "write_html",
     "write_json",
     "write_timeline",
 ]

@@ -35,8 +35,7 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         width: the width of the terminal, in columns.
         plain: draw with ASCII characters only.
     """
-    many = f"{len(result.hits)} of {result.videos:,} videos"
-    many += f"; {result.folded} more grouped with similar results" if result.folded else ""
+    many = count_line(result)
     table = Table(
         title=Text(printable(result.query), "bold"), caption=many, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
     )
@@ -46,10 +45,10 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
     table.add_column("moment", justify="right", no_wrap=True)
     table.add_column("relevance", no_wrap=True)
     low, high = result.scale
-    names = [printable(hit.video.id).rpartition("/") for hit in result.hits]
-    column = min(max([_NAMES[0], *(cell_len(file) for *_, file in names)]), _NAMES[1])
+    names = [split_name(printable(hit.video.id)) for hit in result.hits]
+    column = min(max([_NAMES[0], *(cell_len(file) for file, _ in names)]), _NAMES[1])
     room = max(8, min(64, width - _OTHER_COLUMNS - column))
-    for rank, (hit, (folder, _, file)) in enumerate(zip(result.hits, names, strict=True), 1):
+    for rank, (hit, (file, folder)) in enumerate(zip(result.hits, names, strict=True), 1):
         line = Text(blocks(hit.relevance, low, high, room, PLAIN if plain else BLOCKS))
         moment = clock_span(hit.start, hit.end)
         # Text, not str: a name may hold square brackets, which rich would read as markup
@@ -78,6 +77,17 @@ def line_head(line: SubtitleLine) -> str:
     return f"{clock(line.start)} {line.kind}".rstrip()
 
 
+def count_line(result: SearchResult) -> str:
+    """How many videos are shown, and how many were folded into another one.
+
+    Examples:
+        >>> count_line(SearchResult("a dog", (), 100, "exact"))
+        '0 of 100 videos'
+    """
+    folded = f"; {result.folded} more grouped with similar results" if result.folded else ""
+    return f"{len(result.hits)} of {result.videos:,} videos{folded}"
+
+
 def date_line(video: VideoEntry) -> str:
     """The day on which a video was filmed, and what says so if it is not its container; empty where nothing does.
 
@@ -86,6 +96,17 @@ def date_line(video: VideoEntry) -> str:
         '2019-07-12 by name'
     """
     return video.filmed[:10] + (f" by {video.filmed_by}" if video.filmed_by in ("name", "file") else "")
+
+
+def split_name(video_id: str) -> tuple[str, str]:
+    """The file name of a video, and the folder that it lies in; an empty text where there is none.
+
+    Examples:
+        >>> split_name("holiday/day 1/beach.mp4"), split_name("beach.mp4")
+        (('beach.mp4', 'holiday/day 1'), ('beach.mp4', ''))
+    """
+    folder, _, file = video_id.rpartition("/")
+    return file, folder
 
 
 def blocks(values: Sequence[float], low: float, high: float, width: int, letters: str = BLOCKS) -> str:

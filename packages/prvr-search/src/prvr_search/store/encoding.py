@@ -55,7 +55,7 @@ class Unreadable:
 
 @dataclass
 class Update:
-    """Encodes or recognises the videos of a folder that were not yet, notes where all are, and says what was done.
+    """Encodes or recognises the videos of a folder that were not yet, notes where they are, and says what it did.
 
     Faults of a file's content are kept with the content. What the operating system refuses, such as a file without
     read permission, is tried again at the next update.

@@ -177,8 +177,9 @@ class FitConfig:
     and on in the direction in which the score rises. See `prvr.training.closed_form`.
     """
 
-    kernel: Literal["gaussian", "linear"] = "gaussian"
-    """linear: a linear map of the windows, ridge regression."""
+    kernel: Literal["either", "gaussian", "linear"] = "either"
+    """linear: a linear map of the windows, ridge regression, the limit of wide Gaussians. either: the linear kernel is
+    compared with the widths of the Gaussian."""
     windows: tuple[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], ...] = Field(
         default=((4, 6, 8), (8, 12, 16), (16, 24, 32), (32, 48, 64)), min_length=1, max_length=64
     )

@@ -17,6 +17,7 @@ on y - x, and sums are not centred.
 
 import hashlib
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
@@ -59,16 +60,19 @@ class Sums:
     Args:
         rows: `(d + 1, d + 1)` of x x^T, float64.
         pairs: `(d + 1, e)` of x y^T.
+        rounding: the relative error of the products that were summed.
     """
 
     rows: Float[Tensor, "n n"]
     pairs: Float[Tensor, "n e"]
+    rounding: float
 
     @classmethod
     def of(cls, x: Float[Tensor, "r d"], shares: Float[Tensor, " r"], targets: Float[Tensor, "r e"]) -> "Sums":
         """Of some rows, each with its share of the captions, and the sum of their sentences weighted by it."""
         x = F.pad(x, (0, 1), value=1.0)
-        return cls(((x * shares[:, None]).mT @ x).double(), (x.mT @ targets).double())
+        rows, pairs = (x * shares[:, None]).mT @ x, x.mT @ targets
+        return cls(rows.double(), pairs.double(), torch.finfo(x.dtype).eps)
 
 
 Map = tuple[Float[Tensor, "d e"], Float[Tensor, " e"]]
@@ -86,10 +90,11 @@ def ridge(sums: Sums, penalty: float, *, centred: bool = True) -> Map:
     count = sums.rows[-1, -1]
     mean, target = sums.rows[:-1, -1] / count, sums.pairs[-1] / count
     rows, pairs = sums.rows[:-1, :-1] / count, sums.pairs[:-1] / count
+    # Rows that are all alike have no variance but errors of rounding, which the penalty exceeds.
+    error = 4 * sums.rounding * rows.trace() + torch.finfo(rows.dtype).tiny
     if centred:
         rows, pairs = rows - mean.outer(mean), pairs - mean.outer(target)
-    # A positive penalty of at least a rounding error, also of rows that are all alike.
-    strength = penalty * rows.trace() + torch.finfo(rows.dtype).eps
+    strength = penalty * rows.trace().clamp(min=0) + error
     eye = torch.eye(len(rows), dtype=rows.dtype, device=rows.device)
     weight = torch.cholesky_solve(pairs, torch.linalg.cholesky(rows + strength * eye))
     return weight, target - mean @ weight if centred else torch.zeros_like(target)
@@ -139,7 +144,7 @@ def total(parts: Iterable[Part], temperature: float = 1.0, fitted: Map | None = 
     sums = None
     for part in parts:
         more = part.sums(temperature, fitted)
-        sums = more if sums is None else Sums(sums.rows + more.rows, sums.pairs + more.pairs)
+        sums = more if sums is None else replace(more, rows=sums.rows + more.rows, pairs=sums.pairs + more.pairs)
     if sums is None:
         raise InputError("kernel regression needs the captions of at least one video")
     return sums
@@ -264,7 +269,7 @@ class Landmarks:
         sample = rows[_spread(len(rows), _SAMPLE).to(rows.device)]
         distances = [torch.pdist(of_length) for of_length in sample.unbind(1)]
         medians = [some.median().clamp(min=1e-6) if len(some) else rows.new_ones(()) for some in distances]
-        return cls(path, *standard, rows, width * torch.stack(medians))
+        return cls(path, *standard, rows, (1.0 if path.kernel == "linear" else width) * torch.stack(medians))
 
     def kernel(self, rows: Float[Tensor, "*b w f"], some: Any = slice(None)) -> Float[Tensor, "*b m"]:
         """The kernel between rows and landmarks; `some` indexes the landmarks."""
@@ -276,7 +281,7 @@ class Landmarks:
         # Rows that are alike make it singular; the shift is far below any penalty.
         shift = torch.finfo(self.rows.dtype).eps ** 0.75 * square.diagonal().mean()
         eye = torch.eye(len(square), dtype=square.dtype, device=square.device)
-        return torch.linalg.cholesky(square + (shift + torch.finfo(square.dtype).tiny) * eye).mT.to(self.rows.dtype)
+        return torch.linalg.cholesky(square + (shift + torch.finfo(self.rows.dtype).tiny) * eye).mT.to(self.rows.dtype)
 
     def parts(self, captions: Captions, of_rows: Callable[[Tensor], Tensor]) -> Iterator[tuple[Part, list[int]]]:
         """Batches of videos and their numbers; `of_rows` makes z(x) of x."""
@@ -322,7 +327,7 @@ class Choice:
 
     Args:
         path: the windows, the kernel, and what the map is drawn to.
-        width: the width of the Gaussians, in median distances of rows.
+        width: the width of the Gaussians, in median distances of rows; infinite for the linear kernel.
         penalty, temperature: see `fit_map`.
     """
 
@@ -451,8 +456,7 @@ def choose(config: Config, captions: Captions, selection: Captions | None = None
 
     @lru_cache(maxsize=1)
     def folds(windows: tuple[int, ...], width: float) -> list[_Fold]:
-        path = PathConfig(windows, fit.kernel, toward=fit.toward)
-        landmarks = Landmarks.of(path, captions, _standard(captions, fit), most, width)
+        landmarks = Landmarks.of(_path(windows, width, fit), captions, _standard(captions, fit), most, width)
         return [*_folds(landmarks, captions, groups, selection)]
 
     @cache
@@ -460,10 +464,11 @@ def choose(config: Config, captions: Captions, selection: Captions | None = None
         values = [fold.sumr(penalty, temperature, centred) for fold in folds(windows, width)]
         return float(np.average(values, weights=captioned))
 
-    widths = fit.widths if fit.kernel == "gaussian" else (1.0,)
+    widths = () if fit.kernel == "linear" else fit.widths
     lists: dict[str, Sequence[Any]] = {"windows": fit.windows, "widths": widths, "penalties": fit.penalties}
     lists["temperatures"] = fit.temperatures
-    settings = {name: values[len(values) // 2] for name, values in lists.items()}
+    settings = {name: values[len(values) // 2] if values else math.inf for name, values in lists.items()}
+    lists["widths"] = widths if fit.kernel == "gaussian" else (*widths, math.inf)
     for name, inner in (("windows", "penalties"), ("widths", "penalties"), ("temperatures", "temperatures")):
         if len(lists[name]) == len(lists[inner]) == 1:
             continue
@@ -471,10 +476,15 @@ def choose(config: Config, captions: Captions, selection: Captions | None = None
         table = ", ".join(f"{option} {value:.1f}" for option, value in scores.items())
         logger.log(level, "fit: SumR on held-out videos by %s: %s", name, table)
     for name, values in lists.items():
-        if len(values) > 1 and settings[name] in (values[0], values[-1]):
+        if len(values) > 1 and settings[name] in (values[0], values[-1]) and settings[name] != math.inf:
             logger.log(level, "fit: %s is at an end of fit.%s: further ones may be better", settings[name], name)
     windows, width, penalty, temperature = settings.values()
-    return Choice(PathConfig(windows, fit.kernel, toward=fit.toward), width, penalty, temperature)
+    return Choice(_path(windows, width, fit), width, penalty, temperature)
+
+
+def _path(windows: tuple[int, ...], width: float, fit: FitConfig) -> PathConfig:
+    """The linear kernel is the limit of wide Gaussians, where the penalty counts in variances."""
+    return PathConfig(windows, "linear" if width == math.inf else "gaussian", toward=fit.toward)
 
 
 def _standard(captions: Captions, fit: FitConfig) -> tuple[Tensor, Tensor]:
