@@ -18,7 +18,7 @@ import numpy as np
 
 from _harness import environment, parse_options, seconds, show, write_figures
 from against import write_film
-from prvr.segments import (
+from prvr.published.tf_prvr import (
     adaptive_segments,
     moments_between_edges,
     propagate,

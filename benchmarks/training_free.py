@@ -39,8 +39,7 @@ from prvr.evaluation import RetrievalMetrics
 from prvr.evaluation.metrics import ranks
 from prvr.evaluation.significance import Interval, bootstrap_intervals, paired_test
 from prvr.evaluation.zero_shot import has_zero_shot
-from prvr.scoring import best_moment
-from prvr.segments import (
+from prvr.published.tf_prvr import (
     AdaptiveMoments,
     adaptive_moments,
     adaptive_segments,
@@ -48,6 +47,7 @@ from prvr.segments import (
     segment_features,
     unit_frames,
 )
+from prvr.scoring import best_moment
 from prvr.stages.joint_space import JointSplit
 from prvr_search.ranking.results import WindowTimeline, merged_moments
 from prvr_search.ranking.scores import mean_lines

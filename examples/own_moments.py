@@ -47,7 +47,7 @@ class Words(OwnRetriever):
 
 
 class Boundaries(Term[LossSettings]):
-    kept = True  # trained, saved and loaded with the retriever
+    is_moment_head = True  # trained, saved and loaded with the retriever
 
     def __init__(self, settings: LossSettings, model: WordsConfig) -> None:
         super().__init__(settings, model)

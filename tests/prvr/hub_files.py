@@ -1,6 +1,7 @@
 """A stand-in of the Hugging Face hub on this computer: files of a folder, with the headers that its library reads."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,17 +32,22 @@ class HubFiles(SimpleHTTPRequestHandler):
         if not self.path.startswith("/api/"):
             super().do_GET()
         elif (folder := self.repository()).is_dir():
-            files = [{"rfilename": file.name, "size": file.stat().st_size} for file in folder.iterdir()]
+            paths = [(path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file()]
+            files = [{"rfilename": name, "size": path.stat().st_size} for name, path in paths]
             self.answer({"id": "/".join(folder.parts[-2:]), "sha": COMMIT, "siblings": files, "tags": []})
         else:
             self.send_error(404)
 
+    def file(self, path: str) -> str:
+        """The name of a file within the repository."""
+        return re.sub("^.*/resolve/[^/]*/", "", path)
+
     def translate_path(self, path: str) -> str:
-        return str(self.repository() / path.rpartition("/")[2])
+        return str(self.repository() / self.file(path))
 
     def end_headers(self) -> None:
         self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", f'"{self.path.rpartition("/")[2]}"')
+        self.send_header("ETag", f'"{self.file(self.path).replace("/", "-")}"')
         super().end_headers()
 
     def log_message(self, format: str, *args: object) -> None:

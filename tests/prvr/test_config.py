@@ -121,7 +121,7 @@ ALL_LOSSES = ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "enta
         ({"model.heads": 7}, "hidden=384 must be a multiple of heads=7"),
         ({"optim.lr": -1.0}, r"optim\.lr.*greater than 0.*-1"),
         ({"model.lorentz_dim": 3}, r"lorentz_dim=3: .* at least 8, a time and a space"),
-        ({"model.fusion": "sum"}, r"model\.fusion: unknown fusion 'sum'\. Known: mean, concat_linear, mean_guided"),
+        ({"model.fusion": "sum"}, r"model\.fusion: unknown fusion 'sum'\. Known: mean, mean_guided"),
         ({"loss.diffusion": 0.1}, r"needs model\.registers\.kind='diffusion'"),
         ({"model.lorentz_magnitude": "printed"}, "lorentz_magnitude='printed' needs compat.lorentz='correct'"),
         ({"optim": 3}, "optim"),

@@ -1,16 +1,19 @@
 """One score ranks videos and their rows; moments of a model's own part are judged and kept with it."""
 
+import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
 from retrievers import MeanPooling
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from training_runs import interrupt, make_config, same_end
 
 from prvr.config import LOSSES, LossSettings
 from prvr.data import PackedSplit
+from prvr.data.hashes import write_hashes
 from prvr.errors import InputError
 from prvr.evaluation import EvaluationConfig, evaluate, find_moments
 from prvr.losses import LossInputs, Term
@@ -18,6 +21,7 @@ from prvr.models import load_pretrained, reconfigured
 from prvr.scoring import word_scores
 from prvr.stages import Pipeline, Stage
 from prvr.training import RetrievalTask, Splits, train
+from prvr.training.checkpoint import load_best
 from prvr.types import Scores, TextEmbedding, VideoEmbedding
 
 FEW = EvaluationConfig(bootstrap=0)
@@ -144,7 +148,7 @@ def test_moments_that_cannot_be_are_refused_by_name(packed: PackedSplit, change:
 class Centre(Term[LossSettings]):
     """Where the moment of a query lies, from its vector and the mean frame of the video."""
 
-    kept: ClassVar[bool] = True
+    is_moment_head: ClassVar[bool] = True
 
     def __init__(self, settings: LossSettings, model: Any) -> None:
         super().__init__(settings, model)
@@ -183,8 +187,19 @@ def test_a_head_that_asks_for_it_is_trained_saved_and_used_with_its_model(
     losses = [line["loss"]["centre"] for line in result.history]
     assert losses[-1] < losses[0]
     model = load_pretrained(tmp_path / "run" / "best")
-    assert [*model.kept] == ["centre"]
+    assert [*model.moment_heads] == ["centre"]
     split = splits.report
+    old = shutil.copytree(tmp_path / "run" / "best", tmp_path / "old")  # as the heads were called once
+    weights = {name.replace("moment_heads", "kept"): x for name, x in load_file(old / "model.safetensors").items()}
+    save_file(weights, old / "model.safetensors", {"format": "pt"})
+    (old / "config.json").write_text((old / "config.json").read_text("utf-8").replace("moment_heads", "kept"), "utf-8")
+    write_hashes(old)
+    before = load_pretrained(old)
+    assert [*before.moment_heads] == ["centre"]
+    assert before.state_dict().keys() == model.state_dict().keys()
+    for one, two in zip(before.state_dict().values(), model.state_dict().values(), strict=True):
+        assert torch.equal(one, two)
+    load_best(old, before)
     report = evaluate(model, split, FEW)
     assert report.moments != plain.report.moments
     assert [one.r1 for one in report.moments] == [one.r1 for one in result.report.moments]
@@ -203,7 +218,7 @@ def test_a_head_that_asks_for_it_is_trained_saved_and_used_with_its_model(
     assert further.history[0]["loss"]["centre"] > losses[-1]
     other = make_config(cache, train__start_from=str(tmp_path / "run"), train__epochs=1)
     train(other, output=tmp_path / "other", splits=splits, device="cpu")
-    assert not load_pretrained(tmp_path / "other" / "best").kept
+    assert not load_pretrained(tmp_path / "other" / "best").moment_heads
 
 
 @pytest.mark.usefixtures("centre")

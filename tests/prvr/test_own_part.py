@@ -256,7 +256,7 @@ def test_moments_of_ones_own_are_judged_drawn_and_searched(
     assert "below 70%" in printed
     assert main(["plot", "examples", "run", "--output", "examples.png", "--import", "own_moments", "-q"]) == 0
     model = load_pretrained(tmp_path / "run" / "best")
-    assert [*model.kept] == ["boundaries"]
+    assert [*model.moment_heads] == ["boundaries"]
     with make_index(tmp_path / "index", tmp_path / "run", make_features(some_videos([30, 24, 300]))) as index:
         for hit in index.search("a red square rises", 3, moments=4).hits:
             spans = sorted((moment.start, moment.end) for moment in hit.moments)

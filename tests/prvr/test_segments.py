@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prvr import InputError
-from prvr.segments import (
+from prvr.published.tf_prvr import (
     adaptive_moments,
     adaptive_segments,
     propagate,

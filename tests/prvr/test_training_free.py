@@ -16,8 +16,8 @@ from prvr.cli import main
 from prvr.data import Corpus
 from prvr.encoders import VideoFeatures, open_featurizer
 from prvr.evaluation.zero_shot import zero_shot_scores
+from prvr.published.tf_prvr import adaptive_moments
 from prvr.scoring import best_moment
-from prvr.segments import adaptive_moments
 from prvr.stages.joint_space import moments_of
 from prvr.types import JointRows
 from prvr_search import VideoIndex

@@ -61,6 +61,9 @@ def hub(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
     folder = tiny_clip(tmp_path / "remote")
     (folder / "pytorch_model.bin").write_bytes(b"0" * 10_000)
+    for name in ("1_Dense/model.safetensors", "1_Dense/dense.json", "onnx/onnx.json"):  # as of sentence-transformers
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"{}")
     with serving(Own, folder) as address:
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
         template = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
@@ -128,11 +131,14 @@ def test_a_download_takes_the_weights_in_safetensors_alone_and_happens_once(
     again = open_encoder(NAME)
     assert again.identity.name == NAME
     assert again.identity == open_encoder(str(cache.parent / "remote")).identity
-    names = {path.name for path in cache.rglob("*") if path.is_file()}
-    assert {"model.safetensors", "config.json", "tokenizer.json", "preprocessor_config.json"} <= names
-    assert "pytorch_model.bin" not in names
+    files = {path.relative_to(cache).as_posix().partition(f"{COMMIT}/")[2] for path in cache.rglob("*")}
+    assert {"model.safetensors", "config.json", "tokenizer.json", "preprocessor_config.json"} <= files
+    assert {"1_Dense/model.safetensors", "1_Dense/dense.json"} <= files
+    assert not {"pytorch_model.bin", "onnx/onnx.json"} & files
     assert capsys.readouterr().err == ""
-    next(cache.rglob("model.safetensors")).unlink()  # as if the download had stopped
+    next(
+        path for path in cache.rglob("model.safetensors") if path.parent.name == COMMIT
+    ).unlink()  # as if the download had stopped
     with pytest.raises(DownloadNeeded, match="of your own, add --import MODULE"):
         open_encoder(NAME)
 

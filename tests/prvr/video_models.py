@@ -100,6 +100,80 @@ def _save(model: Any, folder: Path) -> Path:
     return folder
 
 
+def tiny_xclip(folder: Path) -> Path:
+    """An X-CLIP with a space of 12, of 4 frames."""
+    from transformers import XCLIPConfig, XCLIPModel
+
+    sizes = {"projection_dim": 12}
+    between = {"num_frames": 4, "mit_hidden_size": 12, "mit_intermediate_size": 32, "mit_num_hidden_layers": 1}
+    vision = _VISION | between | {"mit_num_attention_heads": 2}
+    config: Any = XCLIPConfig(text_config=_TEXT | sizes, vision_config=vision, prompt_num_attention_heads=2, **sizes)
+    about = {"image_processor_type": "VideoMAEImageProcessor", "size": {"shortest_edge": 32}, "resample": 2}
+    _save(_random(XCLIPModel(config)), folder)
+    about |= {"crop_size": {"height": 32, "width": 32}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(about))
+    (folder / "processor_config.json").write_text('{"processor_class": "XCLIPProcessor"}')
+    return folder
+
+
+def tiny_sentence_model(folder: Path) -> Path:
+    """A model of sentence-transformers that takes videos of 4 frames, and texts, around an X-CLIP."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Transformer
+
+    methods = {"text": "get_text_features", "video": "get_video_features"}
+    ways: Any = {kind: {"method": name, "method_output_name": "pooler_output"} for kind, name in methods.items()}
+    part = Transformer(
+        str(tiny_xclip(folder.with_suffix(".xclip"))), modality_config=ways, module_output_name="sentence_embedding"
+    )
+    SentenceTransformer(modules=[part], device="cpu").save(str(folder))
+    return folder
+
+
+def tiny_qwen(folder: Path) -> Path:
+    """A model of sentence-transformers as Qwen3-VL-Embedding is: the last of the hidden states, 16, at unit length."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLModel, Qwen3VLProcessor
+    from transformers.models.qwen2_vl import Qwen2VLImageProcessor
+    from transformers.models.qwen3_vl import Qwen3VLVideoProcessor
+
+    marks = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+    words = {
+        word: place for place, word in enumerate([*WORDS, *marks, "user", "<", "seconds", ">", ".", *"0123456789"])
+    }
+    cutter: Any = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    cutter.pre_tokenizer = pre_tokenizers.Whitespace()
+    cutter.add_special_tokens(marks)
+    names = {"unk_token": "[UNK]", "pad_token": "[PAD]", "eos_token": "<|im_end|>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=cutter, model_max_length=4096, **names)
+    video = (
+        "{% if part.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
+    )
+    content = f"{{% for part in message.content %}}{video}{{% endfor %}}"
+    template = f"{{% for message in messages %}}<|im_start|>user {content}<|im_end|>{{% endfor %}}"
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
+    text = _LAYERS | {"num_key_value_heads": 1, "head_dim": 8, "vocab_size": len(words), "rope_parameters": rope}
+    sizes = {"patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 16}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 32, "num_heads": 2, "deepstack_visual_indexes": [0]}
+    tokens = {
+        f"{name}_token_id": words[f"<|{mark}|>"] for name, mark in (("image", "image_pad"), ("video", "video_pad"))
+    }
+    tokens |= {f"vision_{end}_token_id": words[f"<|vision_{end}|>"] for end in ("start", "end")}
+    config: Any = Qwen3VLConfig(text_config=text, vision_config=vision | sizes, **tokens)
+    inner = folder.with_suffix(".qwen")
+    _random(Qwen3VLModel(config)).save_pretrained(inner)
+    cut: Any = {"patch_size": 16, "merge_size": 2, "size": {"shortest_edge": 4096, "longest_edge": 1_000_000}}
+    parts = {"image_processor": Qwen2VLImageProcessor(**cut), "video_processor": Qwen3VLVideoProcessor(**cut)}
+    Qwen3VLProcessor(tokenizer=tokenizer, chat_template=template, **parts).save_pretrained(inner)
+    model = Transformer(str(inner))
+    modules = [model, Pooling(model.get_embedding_dimension(), pooling_mode="lasttoken"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder))
+    return folder
+
+
 _AFTER_PAD: dict[str, Any] = {"pad_token_id": 1, "max_position_embeddings": 10}  # 8 follow the padding token
 
 

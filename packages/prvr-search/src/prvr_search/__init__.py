@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from prvr.errors import deferred
 
 if TYPE_CHECKING:
-    from prvr.encoders import Identity
+    from prvr.encoders import ClipWindow, Identity
     from prvr_search.library import Library, NothingEncoded
     from prvr_search.ranking.filters import SearchFilter
     from prvr_search.ranking.index import VideoIndex
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CURVE_PARTS",
     "EXTENSIONS",
+    "ClipWindow",
     "Identity",
     "Library",
     "ModelIdentity",
@@ -51,7 +52,7 @@ videos for `prvr convert`, frames of files for `prvr plot examples`, and videos 
 `prvr data make`."""
 
 # Imported when first asked for, because they bring torch.
-__getattr__ = deferred(__name__, "ranking.filters library vectors.model ranking.results ranking.query")
+__getattr__ = deferred(__name__, "ranking.filters library vectors.model ranking.results ranking.query store.encoding")
 
 
 def __dir__() -> list[str]:

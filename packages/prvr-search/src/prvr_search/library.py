@@ -13,6 +13,7 @@ from zlib import crc32
 from prvr.data.atomic import user_cache
 from prvr.data.on_device import choose_device
 from prvr.encoders import (
+    ENCODERS,
     FeatureSpec,
     TextFeaturizer,
     VideoEncoder,
@@ -23,7 +24,6 @@ from prvr.encoders import (
 )
 from prvr.encoders.own import is_own
 from prvr.errors import DataError, InputError
-from prvr.toy.featurizers import TOY
 from prvr_search.films import Listing, VideoPath, list_videos
 from prvr_search.films.info import check_rate
 from prvr_search.films.listing import below
@@ -459,7 +459,7 @@ class Library:
         """
         spec, last, is_first = self.spec, self.store.folders.encoder(self.folder), self._spec is None
         name = self._encoder_name or (None if spec is None else spec.encoder.name)
-        if spec is None or (is_first and (name == TOY or (self._encoder_name and is_own(self._encoder_name)))):
+        if spec is None or (is_first and (name in ENCODERS or (self._encoder_name and is_own(self._encoder_name)))):
             if self._encoder is None:
                 name = name or default_encoder(video.path for video in listing.videos)
                 tried = {spec.encoder for spec in self.store.specs().values()}

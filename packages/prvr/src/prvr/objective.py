@@ -22,8 +22,8 @@ class Objective(nn.Module):
         config: weights and settings.
         model: configuration of the retriever.
         registers: the register generator of the retriever, which the term "diffusion" trains.
-        kept: those of the retriever: terms that are kept with it (`prvr.losses.Term.kept`) are taken from there, or
-            put there; None: they are parts of the objective.
+        moment_heads: those of the retriever: its heads among the terms (`prvr.losses.Term.is_moment_head`) are taken
+            from there, or put there; None: they are parts of the objective.
 
     Raises:
         InputError: a weight for "diffusion" without the register generator.
@@ -39,7 +39,7 @@ class Objective(nn.Module):
         config: LossConfig,
         model: AnyModelConfig,
         registers: RegisterGenerator | None = None,
-        kept: nn.ModuleDict | None = None,
+        moment_heads: nn.ModuleDict | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -53,11 +53,11 @@ class Objective(nn.Module):
         self._registers = (registers,)  # in a tuple, because its parameters belong to the retriever
         self.epoch = 0
         """Of the run, from 0: the weight of frame_distillation decays with it. The trainer counts it."""
-        self._kept = (nn.ModuleDict() if kept is None else kept,)  # likewise
+        self._heads = (nn.ModuleDict() if moment_heads is None else moment_heads,)  # likewise
         for name in self.active:
-            if name not in self._kept[0]:
+            if name not in self._heads[0]:
                 term = LOSSES[name].part(config[name], model)
-                (self if kept is None or not term.kept else kept).add_module(name, term)
+                (self if moment_heads is None or not term.is_moment_head else moment_heads).add_module(name, term)
 
     def forward(
         self,
@@ -92,7 +92,7 @@ class Objective(nn.Module):
                         f"loss.{name} needs {BATCH_NEEDS[need]}, and this batch has none: pass Batch.{need}, or set "
                         "it to 0"
                     )
-            loss = (self._kept[0] if name in self._kept[0] else self).get_submodule(name)(inputs)
+            loss = (self._heads[0] if name in self._heads[0] else self).get_submodule(name)(inputs)
             parts = loss if isinstance(loss, dict) else {name: loss}
             terms |= {part: self.config.weight(name) * value for part, value in parts.items()}
         return terms | {"total": torch.stack(list(terms.values())).sum()}

@@ -26,8 +26,8 @@ class JointRows:
     """Rows of a video in the joint space of its features and sentences.
 
     Args:
-        beta: rows are moments, whose segments share their features that far (`prvr.segments.adaptive_moments`); None:
-            rows are frames and means of them (`prvr.data.sampling.growing_means`).
+        beta: rows are moments, whose segments share their features that far (`prvr.published.tf_prvr`); None: rows are
+            frames and means of them (`prvr.data.sampling.growing_means`).
     """
 
     beta: float | None = None

@@ -1,7 +1,9 @@
 """Videos to features: frames are decoded as a stream and encoded in batches, and each video is kept when it is done."""
 
 import logging
+import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -362,8 +364,8 @@ def _parts(video: VideoFile, encoder: VideoEncoder, rate: float) -> Iterator[tup
     else:
         parts = ((frame,) for frame in _prepared(video, encoder, rate))
     for _, group in groupby(parts, key=lambda part: [id(frame.pixels) for frame in part]):
-        same = list(group)
-        yield same[-1], len(same)
+        ((count, part),) = deque(enumerate(group, 1), 1)
+        yield part, count
 
 
 def _prepared(video: VideoFile, encoder: VideoEncoder, rate: float) -> Iterator[Frame]:
@@ -388,7 +390,7 @@ def _clips(
     held, first, row = list[Frame](), 0, 0  # the first of those that are held, and the next row
 
     def start() -> int:
-        return max(0, round(((row + 0.5) / rate / window.seconds - 0.5) * window.frames))
+        return max(0, math.ceil(((row + 0.5) / rate / window.seconds - 0.5) * window.frames - 0.5))
 
     for frame in frames:
         held.append(frame)

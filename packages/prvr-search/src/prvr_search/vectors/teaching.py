@@ -130,9 +130,7 @@ class _Folds:
         """The map W^T of the captions of some groups."""
         rows, pairs = self.rows[folds].sum(0), self.pairs[folds].sum(0)
         size = len(rows) - 1
-        change, _ = ridge(
-            Sums(rows, pairs - rows[:, :size], torch.finfo(torch.float32).eps), penalty / size, centred=False
-        )  # of W - I
+        change, _ = ridge(Sums(rows, pairs - rows[:, :size]), penalty / size, centred=False)  # of W - I
         return (torch.eye(size) + change).float().numpy()
 
     def best(self, folds: Sequence[int]) -> Float32[np.ndarray, "d d"]:

@@ -152,7 +152,7 @@ class RescoredModel(TrainedModel):
 
     def moments(self, sentence: str, windows: StoredRows) -> TimedScores | None:
         """Those that the retriever gives, else the scores of its rows; None beside a path, whose rows were searched."""
-        if self._joined and not self._retriever.kept:
+        if self._joined and not self._retriever.moment_heads:
             return None
         (text,), found = self._embed([sentence]), []
         for window in windows:
@@ -205,13 +205,13 @@ def _indexed(retriever: AnyRetriever, name: str | Path) -> Indexed:
                 "with it. Set `indexed` of its class (prvr.models.Indexed), or evaluate this one with prvr evaluate "
                 f"{name}."
             )
-        return replace(own, whole=own.whole or bool(retriever.kept))
+        return replace(own, whole=own.whole or bool(retriever.moment_heads))
     config, clips, joined = retriever.config, retriever.clip_rows, _is_joined(retriever)
     weights = {"both": (config.clip_weight, config.frame_weight), "clips": (1.0, 0.0)}.get(config.branches, (0.0, 1.0))
     if (words := config.frame_query == "words") or joined:
         weights = (0.0, 1.0) if joined else (1.0, 0.0)
     count, spans = (0, False) if retriever.clips is None else (clips.rows, clips.has_spans)
-    whole = joined or words or bool(retriever.kept)
+    whole = joined or words or bool(retriever.moment_heads)
     return Indexed(count, config.branches in ("both", "frames"), *weights, whole, spans and not joined)
 
 
@@ -274,6 +274,6 @@ def _fingerprint(retriever: AnyRetriever, indexed: Indexed, keep_last: bool) -> 
     }
     if not isinstance(retriever, Retriever):
         facts["indexed"] = asdict(indexed)
-    if retriever.kept:
-        facts["kept"] = {name: config_to_dict(loss.settings) for name, loss in retriever.kept.items()}
+    if retriever.moment_heads:
+        facts["kept"] = {name: config_to_dict(loss.settings) for name, loss in retriever.moment_heads.items()}
     return hash_model(retriever, facts)

@@ -8,7 +8,6 @@ from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -178,7 +177,7 @@ def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem"
     check_features(trained, config)
     evaluation, console = evaluated(args, system, config, split), stdout()
     differs = [config.data.collection] * is_other + [split] * (split != config.data.eval_split)
-    written = write_reports(args, system.folder, evaluation, ["evaluation", *differs], system.changed)
+    written = write_reports(args, system.folder, evaluation, ["evaluation", *differs])
 
     def compared(report: "EvaluationReport") -> None:
         is_own = system.config is not None and not is_other
@@ -286,7 +285,7 @@ def evaluate_targets(args: EvaluateOptions, config: "Config", system: "OpenSyste
         evaluation = evaluated(args, system, target, split)
         targets |= _rows(f"{label} {split}", evaluation)
         about = ["evaluation_on", label.replace("/", "-"), split]
-        files += [file for file, _, _ in write_reports(args, system.folder, evaluation, about, system.changed)]
+        files += [file for file, _, _ in write_reports(args, system.folder, evaluation, about)]
     console = stdout()
     console.print()
     console.print(transfer_table(sources, targets))
@@ -352,21 +351,18 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
 
 
 def write_reports(
-    args: EvaluateOptions,
-    folder: Path,
-    evaluation: "Reports",
-    about: Sequence[str],
-    changed: Mapping[str, object] = MappingProxyType({}),
+    args: EvaluateOptions, folder: Path, evaluation: "Reports", about: Sequence[str]
 ) -> "list[tuple[Path, EvaluationReport, str]]":
     """Writes a file for each report into a folder, or the last ones where `--output` says.
 
     Returns:
         The file, the report and the name of each.
     """
-    how = [args.ties] * (args.ties != "worst")
-    how += ["-".join(re.findall(r"[\w.]+", f"{key[6:]} {value}")) for key, value in changed.items()]
     written = []
     for labels, reports in evaluation.items():
+        changed = next(iter(reports.values())).changed.items()
+        how = [args.ties] * (args.ties != "worst")
+        how += ["-".join(re.findall(r"[\w.]+", f"{key[6:]} {value}")) for key, value in changed]
         dense = ["dense_labels"] * (labels == "dense")
         parts = name_parts(args.stage, len(reports))
         files = [folder / f"{'_'.join([*about, *added, *how, *dense])}.json" for added in parts]

@@ -65,7 +65,6 @@ from the frames that are merged to those that are encoded; it needs "lengths" if
 
 BLOCKS.register("euclidean", "prvr.models.blocks:EuclideanMixer", "Multi-head attention (GMMFormer, HLFormer).")
 FUSIONS.register("mean", "prvr.models.fusion:MeanFusion", "Mean of the blocks (GMMFormer).")
-FUSIONS.register("concat_linear", "prvr.models.fusion:ConcatFusion", "A linear map of all blocks (HLFormer, table 2).")
 FUSIONS.register(
     "mean_guided",
     "prvr.models.fusion:mean_guided",
@@ -85,14 +84,6 @@ COMPAT["register_times"].register("sincos", "prvr.models.retriever:unchanged", "
 COMPAT["register_constants"].register("float64", "prvr.models.retriever:unchanged", "The noise schedule is exact.")
 COMPAT["merging"].register("unit", "prvr.models.clips:as_read", "Frames of unit length merge.")
 POOLINGS.register("none", "prvr.models.clips:EveryFrame", "Every frame.")
-POOLINGS.register(
-    "attention",
-    "prvr.models.clips:PooledFrames",
-    "One vector of all frames (GMMFormer).",
-    check=lambda model: (
-        ["frame_pooling='attention' needs the frame branch: branches='both' or 'frames'"] * (model.branches == "clips")
-    ),
-)
 STREAMS.register("mean", "prvr.models.streams:mean_of_streams", "(1 - weight) frames + weight stream.")
 
 

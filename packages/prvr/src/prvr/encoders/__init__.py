@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-OTHER = "transformers"
+OTHER, SENTENCE_TRANSFORMERS = "transformers", "sentence-transformers"
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,8 @@ def _opened(
         locate(place, download)
     kind = family or (model if bundled else str(read_config(place)["model_type"]))
     entry = kind if kind in ENCODERS else OTHER if has_both_sides(place) else ""
+    if not entry and (locate(place) / "modules.json").is_file():
+        entry = SENTENCE_TRANSFORMERS
     make_side = side(ENCODERS[entry].part) if entry else None
     if make_side is None:
         families = {entry.name: entry.part for entry in ENCODERS if entry.name != OTHER}
@@ -172,7 +174,7 @@ def choose_encoder() -> str:
     It is the CLIP or SigLIP of the Hugging Face hub's cache that was last used, or `DEFAULT_ENCODER` where there is
     none.
     """
-    joint = (name for name, kind in local_models().items() if kind in ENCODERS and ENCODERS[kind].part.frames)
+    joint = (name for name, kind in local_models().items() if kind in ("clip", "siglip"))
     return next(joint, DEFAULT_ENCODER)
 
 

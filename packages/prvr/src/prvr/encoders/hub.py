@@ -30,9 +30,10 @@ _POPULAR = (
     *(f"google/siglip-{size}" for size in ("base-patch16-384", "large-patch16-256", "so400m-patch14-384")),
     *(f"google/siglip2-{size}" for size in ("base-patch16-224", "large-patch16-256", "so400m-patch14-384")),
 )  # what is suggested for a misspelt name
-_WEIGHTS = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
+_FILE = re.compile(r"(\d+_\w+/)?[^/]+")  # also of the parts of a model of sentence-transformers
+_WEIGHTS = re.compile(r"(\d+_\w+/)?model(-\d+-of-\d+)?\.safetensors")
 _INDEX = "model.safetensors.index.json"
-_SMALL = (".json", ".txt", ".model")  # suffixes of the configuration and of tokenizers
+SMALL = (".json", ".txt", ".model", ".jinja")  # suffixes of the configuration and of tokenizers
 _TIMEOUT = 10  # seconds for the hub to answer
 
 
@@ -96,7 +97,7 @@ def _explained_hub(name: str, result: str = "nothing was downloaded") -> Iterato
 
 
 def _remote_files(name: str) -> dict[str, int]:
-    """The files of a model on the hub that are needed, with their bytes, those of the weights last.
+    """The files of a model on the hub that are needed, with their bytes, those of its own weights last.
 
     Raises:
         HubUnreachable: the hub does not answer, or has no such model.
@@ -104,11 +105,13 @@ def _remote_files(name: str) -> dict[str, int]:
     """
     with _explained_hub(name):
         listed: Any = hub.HfApi().model_info(name, files_metadata=True, timeout=_TIMEOUT).siblings or ()
-    sizes = {file.rfilename: file.size or 0 for file in listed if "/" not in file.rfilename}
-    weights = {file: size for file, size in sizes.items() if _WEIGHTS.fullmatch(file)}
-    if not weights or "config.json" not in sizes:
+    sizes = {file.rfilename: file.size or 0 for file in listed if _FILE.fullmatch(file.rfilename)}
+    weights = {
+        file: sizes[file] for file in sorted(sizes, key=lambda file: "/" not in file) if _WEIGHTS.fullmatch(file)
+    }
+    if not weights or "/" in [*weights][-1] or "config.json" not in sizes:
         raise DataError(f"{name}: no model of transformers with weights in safetensors. Choose another model.")
-    return {file: size for file, size in sizes.items() if file.endswith(_SMALL)} | weights
+    return {file: size for file, size in sizes.items() if file.endswith(SMALL)} | weights
 
 
 def download_size(name: str) -> int:

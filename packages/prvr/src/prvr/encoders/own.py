@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from prvr.encoders.interface import (
+    ClipWindow,
     EncoderClass,
     FrameEncoder,
     Identity,
@@ -112,6 +113,8 @@ def open_frames(make: EncoderClass, name: str, device: Any, tried: Collection[Id
     with _explained(name):
         encoder = _made(make, name, device)
         _check_members(name, "frames", FrameEncoder, encoder)
+        kind = type(getattr(encoder, "window", ClipWindow()))
+        _expect(kind is ClipWindow, name, f"its window is of type {kind.__name__}, expected ClipWindow")
         if rows_identity(encoder) in tried:
             return encoder
         noise = np.random.default_rng(0).integers(0, 256, (2, 48, 64, 3), dtype=np.uint8)

@@ -168,7 +168,7 @@ class JointFrames:
         """Projected image embeddings."""
         with torch.inference_mode():
             output = self._model.get_image_features(**self.pictures.inputs(frames, self._device))
-            return _pooled(output, len(frames)).float().cpu().numpy()
+            return pooled_rows(output, len(frames)).float().cpu().numpy()
 
     def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
         """As they are."""
@@ -224,10 +224,10 @@ class JointText:
             mask = None if padded else torch.ones_like(tokens)
             output = self._model.get_text_features(input_ids=tokens, attention_mask=mask)
             words = output.last_hidden_state[0, first:last].float().cpu().numpy()
-            return words, F.normalize(_pooled(output, 1)[0].float(), dim=-1).cpu().numpy()
+            return words, F.normalize(pooled_rows(output, 1)[0].float(), dim=-1).cpu().numpy()
 
 
-def _pooled(output: Any, count: int) -> Float[Tensor, "n d"]:
+def pooled_rows(output: Any, count: int) -> Float[Tensor, "n d"]:
     """The rows of pictures or texts in the joint space.
 
     Raises:
@@ -239,7 +239,21 @@ def _pooled(output: Any, count: int) -> Float[Tensor, "n d"]:
     return rows
 
 
-class WordModel:
+class WordsAlone:
+    """The text side of an encoder without a joint space."""
+
+    joint_dim = 0
+    identity: Identity
+
+    def sentence(self, text: str) -> Float32[np.ndarray, " d"]:
+        """Raises `prvr.InputError`: nothing of frames can be compared with texts."""
+        raise InputError(
+            f"{self.identity.name}: its texts have no space in common with frames. Zero-shot search needs the text "
+            "side of the encoder of the frames, such as CLIP or SigLIP."
+        )
+
+
+class WordModel(WordsAlone):
     """Hidden states of the last layer: one row for each token of a text, its first and last special tokens included.
 
     Args:
@@ -250,8 +264,6 @@ class WordModel:
         DataError: there is no such model.
         prvr.MissingExtraError: transformers is not installed.
     """
-
-    joint_dim = 0
 
     def __init__(self, name: str, device: Any = "cpu") -> None:
         self._device, model_config = torch.device(device), read_config(name)
@@ -266,10 +278,6 @@ class WordModel:
         with torch.inference_mode():
             output = self._model(input_ids=torch.tensor([self._tokens.ids(text)], device=self._device))
             return output.last_hidden_state[0].float().cpu().numpy()
-
-    def sentence(self, text: str) -> Float32[np.ndarray, " d"]:
-        """Raises `prvr.InputError`: a language model has no joint space with frames."""
-        raise _no_joint_space(self.identity)
 
 
 class PixelEncoder:
@@ -301,14 +309,14 @@ class PixelEncoder:
         return rows
 
 
-class TokenNumbers:
+class TokenNumbers(WordsAlone):
     """Texts as a CLIP takes them: rows of one column, the numbers of the tokens, with those that begin and end a text.
 
     Args:
         name: `pixels:CLIP`.
     """
 
-    word_dim, joint_dim = 1, 0
+    word_dim = 1
 
     def __init__(self, name: str) -> None:
         model = _clip_of(name)
@@ -320,10 +328,6 @@ class TokenNumbers:
     def words(self, text: str) -> Float32[np.ndarray, "w 1"]:
         """The token numbers, which float32 holds exactly."""
         return np.array(self._tokens.ids(text), np.float32)[:, None]
-
-    def sentence(self, text: str) -> Float32[np.ndarray, " d"]:
-        """Raises `prvr.InputError`: numbers of tokens cannot be compared with pictures."""
-        raise _no_joint_space(self.identity)
 
 
 def _clip_of(name: str) -> str:
@@ -341,13 +345,6 @@ def _clip_of(name: str) -> str:
 
 def _hash_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _no_joint_space(identity: Identity) -> InputError:
-    return InputError(
-        f"{identity.name}: its texts have no space in common with frames. Zero-shot search needs the text side of the "
-        "encoder of the frames, such as CLIP or SigLIP."
-    )
 
 
 _JOINT = EncoderFamily(text=JointText, frames=JointFrames)

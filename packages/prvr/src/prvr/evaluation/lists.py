@@ -375,8 +375,8 @@ def video_moments(
             continue
         found = part.moments(*_compared(encoded if own is None else own, split, queries, video))
         if found is not None:
-            kept = ", ".join(part.kept) if isinstance(part, PretrainedModel) else ""  # losses, by name
-            return own_moments(*found, f"{kept or type(part).__name__}, video {split.video_ids[video]!r}")
+            heads = ", ".join(part.moment_heads) if isinstance(part, PretrainedModel) else ""  # losses, by name
+            return own_moments(*found, f"{heads or type(part).__name__}, video {split.video_ids[video]!r}")
     rows = row_scores(first, *_compared(encoded, split, queries, video))
     if rows is None:
         return None

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from prvr.config import AnyModelConfig
 from prvr.config.losses import ContrastiveSettings, DistillationSettings, InfoNCESettings, TripletSettings
 from prvr.errors import InputError
-from prvr.losses.term import LossInputs, Negatives, Term
+from prvr.losses.term import LossInputs, Negatives, Scalar, Term
 
 
 def select_negatives(
@@ -47,7 +47,7 @@ def triplet_loss(
     negatives: Negatives = "random",
     hard_pool: int = 20,
     generator: torch.Generator | None = None,
-) -> Float[Tensor, ""]:
+) -> Scalar:
     r"""Margin ranking in both directions (DreamPRVR supplement eq. 31, averaged as in the released code).
 
     $\frac1Q \sum_q [m + S_{q,n(q)} - S_{q,y_q}]_+ + \frac1V \sum_v [m + S_{n(v),v} - \overline{S}_{\cdot v}]_+$,
@@ -86,7 +86,7 @@ def triplet_pairs_loss(
     negatives: Negatives = "random",
     hard_pool: int = 20,
     generator: torch.Generator | None = None,
-) -> Float[Tensor, ""]:
+) -> Scalar:
     r"""Margin ranking of each query and its video, with a negative of either kind (DreamPRVR supplement eq. 31).
 
     $\frac1Q \sum_q [m + S_{n(y_q),y_q} - S_{q,y_q}]_+ + [m + S_{q,n(q)} - S_{q,y_q}]_+$, where $n(y_q)$ is drawn again
@@ -107,7 +107,7 @@ def triplet_pairs_loss(
     return (by_text + by_video).mean()
 
 
-def info_nce_loss(scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q v"]) -> Float[Tensor, ""]:
+def info_nce_loss(scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q v"]) -> Scalar:
     r"""Contrastive loss in both directions, every positive in the numerator, no temperature.
 
     $\frac1Q \sum_q (\mathrm{lse}_v U_{qv} - \mathrm{lse}_{v \in P_q} U_{qv})
@@ -127,7 +127,7 @@ def info_nce_loss(scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q v"]) 
     return per_query.mean() + per_video.mean()
 
 
-def info_nce_pairs_loss(scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q v"]) -> Float[Tensor, ""]:
+def info_nce_pairs_loss(scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q v"]) -> Scalar:
     r"""Contrastive loss of each right pair against the wrong ones (DreamPRVR supplement eq. 32, with the exponentials).
 
     $-\frac1n \sum_{(q,v)} \log \frac{e^{S_{qv}}}{e^{S_{qv}} + \sum_{p \notin P_v} e^{S_{pv}}}
@@ -146,8 +146,8 @@ def info_nce_pairs_loss(scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q
 def contrastive_loss(
     scores: Float[Tensor, "q v"],
     positives: Bool[Tensor, "q v"],
-    temperature: float | Float[Tensor, ""],
-) -> Float[Tensor, ""]:
+    temperature: float | Scalar,
+) -> Scalar:
     r"""Symmetric cross-entropy of bounded scores at a temperature (DiffusionRet eq. 11).
 
     $-\frac12 \left(\frac1Q \sum_q \log \frac{e^{S_{q y_q} / \tau}}{\sum_v e^{S_{qv} / \tau}}
@@ -167,16 +167,14 @@ def contrastive_loss(
     return (_cross_entropy(logits, positives) + _cross_entropy(logits.mT, positives.mT)) / 2
 
 
-def _cross_entropy(logits: Float[Tensor, "r n"], positives: Bool[Tensor, "r n"]) -> Float[Tensor, ""]:
+def _cross_entropy(logits: Float[Tensor, "r n"], positives: Bool[Tensor, "r n"]) -> Scalar:
     """Mean cross-entropy of the rows that have a positive; targets are even over the positives of a row."""
     counts = positives.sum(1)
     per_row = -(logits.log_softmax(1) * positives).sum(1) / counts.clamp_min(1)
     return per_row.sum() / (counts > 0).sum().clamp_min(1)
 
 
-def distillation_loss(
-    scores: Float[Tensor, "q v"], teacher: Float[Tensor, "q v"], temperature: float
-) -> Float[Tensor, ""]:
+def distillation_loss(scores: Float[Tensor, "q v"], teacher: Float[Tensor, "q v"], temperature: float) -> Scalar:
     r"""How far the ranking of videos is from a teacher's (Hinton et al. 2015, arXiv:1503.02531): $\frac1Q \sum_q
     \mathrm{KL}(\mathrm{softmax}(T_q / \tau) \,\Vert\, \mathrm{softmax}(S_q / \tau))$.
 
@@ -216,7 +214,7 @@ class Triplet(Term[TripletSettings]):
 class InfoNCE(Term[InfoNCESettings]):
     """`info_nce_loss` of the dot products of one branch, or another form of it."""
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """The InfoNCE loss of the branch."""
         form, branch, scores = self.settings.form, self.settings.branch, inputs.output.scores
         loss = info_nce_loss if form == "log_sum" else info_nce_pairs_loss
@@ -234,7 +232,7 @@ class Temperature(nn.Module):
         super().__init__()
         self.logarithm = nn.Parameter(torch.tensor(initial).log().neg())
 
-    def forward(self) -> Float[Tensor, ""]:
+    def forward(self) -> Scalar:
         """The temperature."""
         return self.logarithm.neg().exp()
 
@@ -246,7 +244,7 @@ class Contrastive(Term[ContrastiveSettings]):
         super().__init__(settings, model)
         self.temperature = Temperature(settings.temperature) if settings.learned else None
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """The contrastive loss of the total scores."""
         temperature = self.settings.temperature if self.temperature is None else self.temperature()
         return contrastive_loss(inputs.output.scores.total, inputs.labels.positives, temperature)
@@ -255,7 +253,7 @@ class Contrastive(Term[ContrastiveSettings]):
 class Distillation(Term[DistillationSettings]):
     """`distillation_loss` of the total scores, with the scores of the teacher for the videos of the batch."""
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """How far the scores are from the teacher's.
 
         Raises:

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from prvr.config.losses import DiversitySettings, QueryStructureSettings
-from prvr.losses.term import LossInputs, Term
+from prvr.losses.term import LossInputs, Scalar, Term
 
 
 def _same_video(query_to_video: Int[Tensor, " q"]) -> Bool[Tensor, "q q"]:
@@ -24,7 +24,7 @@ def diversity_loss(
     scale: float,
     power: float = 1.0,
     form: Literal["focal", "log_sum", "pairs"] = "focal",
-) -> Float[Tensor, ""]:
+) -> Scalar:
     r"""Pushes the queries of one video apart, since they describe different moments (GMMFormer eq. 12).
 
     focal: $\frac1Q \sum_{p \ne q,\, y_p = y_q} (1 + c_{pq})^\gamma \log(1 + e^{\omega (c_{pq} + \delta)})$;
@@ -58,9 +58,7 @@ def diversity_loss(
     return ((terms * pairs).sum(1) * share).sum() / videos.clamp_min(1)
 
 
-def query_structure_loss(
-    text: Float[Tensor, "q d"], query_to_video: Int[Tensor, " q"], temperature: float
-) -> Float[Tensor, ""]:
+def query_structure_loss(text: Float[Tensor, "q d"], query_to_video: Int[Tensor, " q"], temperature: float) -> Scalar:
     r"""Supervised contrast of queries by video (QSP of DreamPRVR; Khosla et al. 2020).
 
     Mean over queries with a sibling of $-\frac{1}{|P_q|} \sum_{p \in P_q} \log \frac{e^{c_{qp}/\tau}}
@@ -84,7 +82,7 @@ def query_structure_loss(
 class Diversity(Term[DiversitySettings]):
     """`diversity_loss` of the queries."""
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """The diversity loss of the queries of each video."""
         c, owner = self.settings, inputs.labels.query_to_video
         return diversity_loss(inputs.text, owner, c.margin, c.scale, c.power, c.form)
@@ -93,6 +91,6 @@ class Diversity(Term[DiversitySettings]):
 class QueryStructure(Term[QueryStructureSettings]):
     """`query_structure_loss` of the queries."""
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """The query structure loss."""
         return query_structure_loss(inputs.text, inputs.labels.query_to_video, self.settings.temperature)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from prvr.config import ModelConfig
 from prvr.config.losses import RegressionSettings
-from prvr.losses.term import LossInputs, Term
+from prvr.losses.term import LossInputs, Scalar, Term
 from prvr.models.kernel_path import sentences
 from prvr.models.layers import initialise
 from prvr.scoring import at_least_float32, unit_rows
@@ -18,7 +18,7 @@ def regression_loss(
     targets: Float[Tensor, "q e"],
     query_to_video: Int[Tensor, " q"],
     temperature: float,
-) -> Float[Tensor, ""]:
+) -> Scalar:
     r"""$\frac1Q \sum_q \sum_i r_{qi} (1 - \cos(y_q, x_i))$ over the rows of the video of each sentence.
 
     As in EM, the shares $r_{qi} = \mathrm{softmax}_i(\cos(y_q, x_i) / \tau)$ are constants: no gradient passes them.

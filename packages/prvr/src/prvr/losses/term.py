@@ -16,6 +16,7 @@ from regdiff.registers import RegisterGenerator
 
 S = TypeVar("S")
 Negatives = Literal["random", "hard", "hardest"]
+Scalar = Float[Tensor, ""]
 
 
 @dataclass(frozen=True)
@@ -78,20 +79,20 @@ class Term(nn.Module, ABC, Generic[S]):
         model: configuration of the retriever that is trained.
 
     Attributes:
-        kept: whether it is trained, saved and loaded with the retriever, whose moments are then those that it gives;
-            else training alone needs its parameters.
+        is_moment_head: whether it is trained, saved and loaded with the retriever, whose moments are then those that
+            it gives; else training alone needs its parameters.
     """
 
-    kept: ClassVar[bool] = False
+    is_moment_head: ClassVar[bool] = False
 
     def __init__(self, settings: S, model: AnyModelConfig) -> None:
         super().__init__()
         self.settings = settings
 
     def moments(self, text: Any, video: VideoEmbedding) -> GivenMoments:
-        """Moments of one video for every query, of a term that is kept: see `prvr.types.GivesMoments`."""
+        """Moments of one video for every query, of a moment head: see `prvr.types.GivesMoments`."""
         return None
 
     @abstractmethod
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""] | dict[str, Tensor]:
+    def forward(self, inputs: LossInputs) -> Scalar | dict[str, Tensor]:
         """The unweighted loss of one step; of several parts, each by its name."""

@@ -86,7 +86,7 @@ def path_alone(retriever: Retriever) -> Retriever:
 def blocks_alone(retriever: Retriever) -> Retriever:
     """The same retriever without the linear path that it starts from."""
     copy = _with_weights(retriever, replace(retriever.config, start="drawn"))
-    copy.kept = retriever.kept
+    copy.moment_heads = retriever.moment_heads
     return copy
 
 
@@ -121,7 +121,7 @@ def reconfigured(retriever: AnyRetriever, changes: Mapping[str, Any]) -> AnyRetr
     config: Any = validated(type(retriever.config), values["model"], "model")
     with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
         copy: Any = type(retriever)(config)
-    copy.kept = deepcopy(retriever.kept)
+    copy.moment_heads = deepcopy(retriever.moment_heads)
     try:
         copy.load_state_dict(retriever.state_dict())
     except RuntimeError as error:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from prvr.config import ModelConfig
 from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear, feed_forward
 from prvr.models.layers import dropout as dropped
-from prvr.models.rows import Sequences
+from prvr.models.rows import Sequences, Tokens
 
 Window = Float[Tensor, "k l l"] | None
 """Weights in time of each of k blocks; None = unlimited."""
@@ -34,7 +34,7 @@ class Mixer(Protocol):
     """Mixes positions: one input `(b, m, d)` for all blocks to `(k, b, m, d)`, padded or packed alike."""
 
     def __call__(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
+        self, x: Tokens, sequences: Sequences, window: Window, registers: RegisterTokens
     ) -> Float[Tensor, "k b m d"]:
         """Mix.
 
@@ -46,9 +46,7 @@ class Mixer(Protocol):
         """
         ...
 
-    def content_logits(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
-    ) -> Float[Tensor, "k v h l s"]:
+    def content_logits(self, x: Tokens, sequences: Sequences, registers: RegisterTokens) -> Float[Tensor, "k v h l s"]:
         """The logits of the attention before the window and the mask, over positions and then registers."""
         ...
 
@@ -133,7 +131,7 @@ class EuclideanMixer(nn.Module):
         self.dropout = model.dropout
 
     def forward(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
+        self, x: Tokens, sequences: Sequences, window: Window, registers: RegisterTokens
     ) -> Float[Tensor, "k b m d"]:
         """The attention of every block, see `Mixer`.
 
@@ -149,9 +147,7 @@ class EuclideanMixer(nn.Module):
         mixed = self.attend(q, k, v, window, keys, extra, dropout)
         return sequences.pack(mixed.transpose(2, 3).flatten(-2))
 
-    def content_logits(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
-    ) -> Float[Tensor, "k v h l s"]:
+    def content_logits(self, x: Tokens, sequences: Sequences, registers: RegisterTokens) -> Float[Tensor, "k v h l s"]:
         """The logits before the window, see `Mixer`."""
         q, k, _ = self._heads(x, sequences, registers)
         return q @ k.mT * q.shape[-1] ** -0.5
@@ -201,7 +197,7 @@ class TransformerBlocks(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window = None, registers: RegisterTokens = None
+        self, x: Tokens, sequences: Sequences, window: Window = None, registers: RegisterTokens = None
     ) -> Float[Tensor, "k b m d"]:
         """The output of every block; arguments as in `Mixer`."""
         y = self.norm1(x + self.dropout(self.mixer(x, sequences, window, registers)))
@@ -220,7 +216,7 @@ class AttentionBlocks(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window = None, registers: RegisterTokens = None
+        self, x: Tokens, sequences: Sequences, window: Window = None, registers: RegisterTokens = None
     ) -> Float[Tensor, "k b m d"]:
         """The output of every block; arguments as in `Mixer`."""
         mixed = self.project(self.mixer(x, sequences, window, registers))

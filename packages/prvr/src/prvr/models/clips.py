@@ -4,13 +4,12 @@ A construction is given the clip branch as a function, so that it can cut a vide
 segments), or join what the branch has encoded (proposals).
 """
 
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
-from prvr.models.layers import AttentionPooling, attention_pooled
 from prvr.types import Merged
 
 
@@ -84,6 +83,22 @@ def as_read(frames: Float[Tensor, "v l f"]) -> Float[Tensor, "v l f"]:
     return frames
 
 
+class EncodedFrames(NamedTuple):
+    """What a pooling of frames reads of videos.
+
+    Attributes:
+        rows: `(v, l, d)` encoded frames, 0 where invalid.
+        valid: `(v, l)` True = a frame of the video.
+        scored: `(v, l)` True = a frame that counts where frames are compared one by one; None = all.
+        clips: `(v, p, d)` rows of the clip branch, or None without it.
+    """
+
+    rows: Float[Tensor, "v l d"]
+    valid: Bool[Tensor, "v l"]
+    scored: Bool[Tensor, "v l"] | None
+    clips: Float[Tensor, "v p d"] | None
+
+
 @runtime_checkable
 class FramePooling(Protocol):
     """What queries are compared with of the encoded frames.
@@ -95,21 +110,8 @@ class FramePooling(Protocol):
 
     by_clip: bool
 
-    def __call__(
-        self,
-        frames: Float[Tensor, "v l d"],
-        valid: Bool[Tensor, "v l"],
-        scored: Bool[Tensor, "v l"] | None,
-        clips: Float[Tensor, "v p d"] | None,
-    ) -> tuple[Float[Tensor, "v r d"], Bool[Tensor, "v r"] | None]:
-        """The rows that queries are compared with, and which of them count; None = all.
-
-        Args:
-            frames: `(v, l, d)` encoded frames, 0 where invalid.
-            valid: `(v, l)` True = a frame of the video.
-            scored: `(v, l)` True = a frame that counts where frames are compared one by one; None = all.
-            clips: `(v, p, d)` rows of the clip branch, or None without it.
-        """
+    def __call__(self, frames: EncodedFrames) -> tuple[Float[Tensor, "v r d"], Bool[Tensor, "v r"] | None]:
+        """The rows that queries are compared with, and which of them count; None = all."""
         ...
 
 
@@ -121,32 +123,6 @@ class EveryFrame(nn.Module):
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
 
-    def forward(
-        self,
-        frames: Float[Tensor, "v l d"],
-        valid: Bool[Tensor, "v l"],
-        scored: Bool[Tensor, "v l"] | None,
-        clips: Float[Tensor, "v p d"] | None,
-    ) -> tuple[Float[Tensor, "v l d"], Bool[Tensor, "v l"] | None]:
+    def forward(self, frames: EncodedFrames) -> tuple[Float[Tensor, "v l d"], Bool[Tensor, "v l"] | None]:
         """The frames, see `FramePooling`."""
-        return frames, scored
-
-
-class PooledFrames(nn.Module):
-    """One vector of all frames by attention pooling (GMMFormer)."""
-
-    by_clip = False
-
-    def __init__(self, model: ModelConfig) -> None:
-        super().__init__()
-        self.weight = AttentionPooling(model.hidden).weight  # a parameter of its own, under the name in saved models
-
-    def forward(
-        self,
-        frames: Float[Tensor, "v l d"],
-        valid: Bool[Tensor, "v l"],
-        scored: Bool[Tensor, "v l"] | None,
-        clips: Float[Tensor, "v p d"] | None,
-    ) -> tuple[Float[Tensor, "v 1 d"], None]:
-        """One row per video, see `FramePooling`."""
-        return attention_pooled(frames, self.weight, valid)[:, None], None
+        return frames.rows, frames.scored

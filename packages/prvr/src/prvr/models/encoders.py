@@ -17,7 +17,7 @@ from prvr.models.blocks import (
     TransformerBlocks,
 )
 from prvr.models.layers import AttentionPooling, InputProjection, Positions, TokenWeights, initialise
-from prvr.models.rows import Sequences
+from prvr.models.rows import Sequences, Tokens
 from prvr.scoring import unit_rows, word_scores
 from prvr.types import TextEmbedding, Texts, VideoEmbedding
 
@@ -89,7 +89,7 @@ class Motion(nn.Module):
         self.reads = config.motion
         self.weight = nn.Parameter(torch.zeros(config.hidden, config.video_dim))
 
-    def forward(self, features: Float[Tensor, "v l f"], sequences: Sequences) -> Float[Tensor, "b m d"]:
+    def forward(self, features: Float[Tensor, "v l f"], sequences: Sequences) -> Tokens:
         """The map at each row that is computed; padding never counts as a neighbour.
 
         Examples:
@@ -200,9 +200,7 @@ class BlockStack(nn.Module):
         mixed = order != sorted(order)
         self.register_buffer("order", torch.tensor(order).argsort() if mixed else None, persistent=False)
 
-    def blocks(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens = None
-    ) -> Float[Tensor, "k v l d"]:
+    def blocks(self, x: Tokens, sequences: Sequences, registers: RegisterTokens = None) -> Float[Tensor, "k v l d"]:
         """Output of every block before the fusion, in the configured order; padding that was not computed is 0."""
         outputs = [
             group(x, sequences, window(sequences.length), registers)
@@ -211,9 +209,7 @@ class BlockStack(nn.Module):
         joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         return sequences.pad(joined if self.order is None else joined[self.order])
 
-    def forward(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens = None
-    ) -> Float[Tensor, "v l d"]:
+    def forward(self, x: Tokens, sequences: Sequences, registers: RegisterTokens = None) -> Float[Tensor, "v l d"]:
         """All blocks, fused: rows `(b, m, d)` to padded sequences `(v, l, d)`."""
         return self.fusion(self.blocks(x, sequences, registers), sequences.mask)
 
@@ -241,16 +237,14 @@ class BranchEncoder(nn.Module):
         self.registers = InputProjection(config.hidden, config.hidden, config.input_dropout) if has_registers else None
         self.motion = None if config.motion == "none" else Motion(config)
 
-    def embed(self, features: Float[Tensor, "v l f"], sequences: Sequences) -> Float[Tensor, "b m d"]:
+    def embed(self, features: Float[Tensor, "v l f"], sequences: Sequences) -> Tokens:
         """Projected features with positions: what the blocks, and the register generator, start from."""
         x = self.project(sequences.pack(features))
         if self.motion is not None:
             x = x + self.motion(features, sequences)
         return self.positions(x, sequences)
 
-    def forward(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens = None
-    ) -> Float[Tensor, "v l d"]:
+    def forward(self, x: Tokens, sequences: Sequences, registers: RegisterTokens = None) -> Float[Tensor, "v l d"]:
         """The result of `embed` through all layers, padded; rows of padding hold nothing of use."""
         if registers is not None and self.registers is not None:
             registers = self.registers(registers)

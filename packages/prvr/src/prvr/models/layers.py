@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from prvr.config import AnyModelConfig
 from prvr.errors import InputError
-from prvr.models.rows import Sequences
+from prvr.models.rows import Sequences, Tokens
 
 START_STD = 0.02
 """Standard deviation of the weights of linear maps at the start."""
@@ -245,7 +245,7 @@ class Positions(nn.Module):
         self.dropout = Dropout(dropout)
         nn.init.normal_(self.table, std=0.02)
 
-    def forward(self, x: Float[Tensor, "b m d"], sequences: Sequences) -> Float[Tensor, "b m d"]:
+    def forward(self, x: Tokens, sequences: Sequences) -> Tokens:
         """Rows `(b, m, d)`, padded or packed as `sequences` says, each with the embedding of its position."""
         at = sequences.positions
         # Not by indexing: its gradient adds rows of several threads in any order, so that no two runs agree.
@@ -263,17 +263,10 @@ class AttentionPooling(nn.Module):
 
     def forward(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b d"]:
         """One vector `(b, d)` of each sequence `(b, l, d)`; `mask` is True at valid rows."""
-        return attention_pooled(x, self.weight, mask)
-
-
-def attention_pooled(
-    x: Float[Tensor, "b l d"], weight: Float[Tensor, "1 d"], mask: Bool[Tensor, "b l"] | None = None
-) -> Float[Tensor, "b d"]:
-    """The pooling of `AttentionPooling`, with its weight."""
-    logits = x @ weight[0]
-    if mask is not None:
-        logits = logits.masked_fill(~mask, -torch.inf)
-    return torch.einsum("bl,bld->bd", logits.softmax(-1), x)
+        logits = x @ self.weight[0]
+        if mask is not None:
+            logits = logits.masked_fill(~mask, -torch.inf)
+        return torch.einsum("bl,bld->bd", logits.softmax(-1), x)
 
 
 class TokenWeights(nn.Module):

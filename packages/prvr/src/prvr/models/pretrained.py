@@ -21,7 +21,7 @@ from prvr.reading import read_object, short
 from prvr.types import GivenMoments, VideoEmbedding
 
 _Model = TypeVar("_Model", bound="PretrainedModel")
-CONFIG, WEIGHTS, KEPT = "config.json", "model.safetensors", "kept"
+CONFIG, WEIGHTS, HEADS = "config.json", "model.safetensors", "moment_heads"
 SHIPPED = Path(__file__).parent / "shipped"
 """The folder of the models that ship with prvr, each a folder of its name."""
 ABOUT = "prvr"
@@ -47,6 +47,12 @@ that it was trained on (`config.json`: `width`, `trained_on`).
 """
 
 
+def rename_heads(module: nn.Module, weights: dict[str, Any], prefix: str = "", *_: object) -> None:
+    """Gives weights of moment heads the name that they have today; they were called `kept`."""
+    for key in [] if hasattr(module, "kept") else [key for key in weights if key.startswith(f"{prefix}kept.")]:
+        weights[f"{prefix}{HEADS}.{key[len(prefix) + 5 :]}"] = weights.pop(key)
+
+
 class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC, library_name="prvr", model_card_template=_CARD):
     """Reads nothing but `config.json` and `model.safetensors`, and says what is missing or wrong in them.
 
@@ -54,16 +60,17 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC, library_name="prvr",
     the file as they were drawn, asks the network for every folder that is missing, and prints.
 
     Attributes:
-        kept: losses that are kept with the model (`prvr.losses.Term.kept`), by name.
+        moment_heads: losses that are trained and saved with the model (`prvr.losses.Term.is_moment_head`), by name.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.kept = nn.ModuleDict()
+        self.moment_heads = nn.ModuleDict()
+        self.register_load_state_dict_pre_hook(rename_heads)
 
     def moments(self, text: Any, video: VideoEmbedding) -> GivenMoments:
         """Moments of one video for every query, see `prvr.types.GivesMoments`: those of the last head that has any."""
-        given = (head.moments(text, video) for head in reversed([*self.kept.values()]))  # pyright: ignore[reportCallIssue]
+        given = (head.moments(text, video) for head in reversed([*self.moment_heads.values()]))  # pyright: ignore[reportCallIssue]
         return next((found for found in given if found is not None), None)
 
     @classmethod
@@ -90,14 +97,15 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC, library_name="prvr",
         """
         folder = pretrained_folder(pretrained_model_name_or_path, **options)
         values, config, weights = read_model_config(folder), folder / CONFIG, folder / WEIGHTS
-        heads = values.pop(KEPT, {})
+        heads = values.pop(HEADS, values.pop("kept", {}))
         if not weights.is_file():
             raise DataError(f"{weights}: no such file. Expected a folder written by save_pretrained.")
         try:
             model = cls.from_config_file(values)
             for name, settings in heads.items():
                 entry = LOSSES[name]
-                model.kept[name] = entry.part(validated(entry.settings, settings, f"{KEPT}.{name}"), model.config)
+                settings = validated(entry.settings, settings, f"{HEADS}.{name}")
+                model.moment_heads[name] = entry.part(settings, model.config)
         except (PrvrError, TypeError) as error:
             kind = values.get("kind")
             if kind in RETRIEVERS.names and RETRIEVERS[kind].part is not cls:
@@ -125,10 +133,10 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC, library_name="prvr",
             save_file(on_host(weights), save_directory / WEIGHTS, {"format": "pt"})
         else:
             super()._save_pretrained(save_directory)
-        heads = {name: config_to_dict(head.settings) for name, head in self.kept.items()}
+        heads = {name: config_to_dict(head.settings) for name, head in self.moment_heads.items()}
         modules = sorted({*getattr(self.config, "own_modules", []), *own_modules(LOSSES[name] for name in heads)})
         if modules or heads:
-            values = config_to_dict(self.config) | {"imports": modules} | ({KEPT: heads} if heads else {})
+            values = config_to_dict(self.config) | {"imports": modules} | ({HEADS: heads} if heads else {})
             text = json.dumps(values, sort_keys=True, indent=2)
             (save_directory / CONFIG).write_text(text, encoding="utf-8", newline="\n")
 

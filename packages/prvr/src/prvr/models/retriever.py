@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from prvr.config import CLIPS, COMPAT, FRAME_QUERIES, POOLINGS, QUERIES, BlockConfig, ModelConfig, validated
 from prvr.errors import InputError
-from prvr.models.clips import ClipConstruction, FramePooling
+from prvr.models.clips import ClipConstruction, EncodedFrames, FramePooling
 from prvr.models.encoders import BranchEncoder, QueryPart, build_blocks, frame_scores
 from prvr.models.kernel_path import KernelPath
 from prvr.models.layers import expect_fits, initialise
 from prvr.models.pretrained import PretrainedModel
-from prvr.models.rows import Sequences
+from prvr.models.rows import Sequences, Tokens
 from prvr.models.streams import SecondStream
 from prvr.scoring import max_scores, normalised
 from prvr.types import Batch, Merged, RetrieverOutput, Scores, TextEmbedding, Texts, VideoEmbedding, query_vectors
@@ -182,7 +182,7 @@ class Retriever(PretrainedModel):
             sequences = self.sequences(valid_frames, valid)
             encoded = self.frames(self.frames.embed(frames, sequences), sequences, tokens)
             encoded_frames = encoded.masked_fill(~valid_frames[..., None], 0)
-            encoded_frames, mask = self.frame_pool(encoded_frames, valid_frames, mask, encoded_clips)
+            encoded_frames, mask = self.frame_pool(EncodedFrames(encoded_frames, valid_frames, mask, encoded_clips))
         merged = more[0] if more else None
         return VideoEmbedding(encoded_clips, encoded_frames, mask, tokens, False, spans, merged), branch.registers
 
@@ -205,9 +205,7 @@ class Retriever(PretrainedModel):
         every_clip = Sequences(None, self.config.num_clips)
         return self.generated(self.clips.embed(clips, every_clip), every_clip, return_chain)
 
-    def generated(
-        self, embedded: Float[Tensor, "b m d"], sequences: Sequences, return_chain: bool = False
-    ) -> Registers:
+    def generated(self, embedded: Tokens, sequences: Sequences, return_chain: bool = False) -> Registers:
         """The registers of what the clip branch has embedded."""
         generator: Any = self.registers
         read = embedded if self.guide is None else self.guide(embedded, sequences)[0]

@@ -12,6 +12,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+Tokens = Float[Tensor, "b m d"]
+"""Rows of all sequences, as `Sequences` says how they are packed."""
+
 
 class _Select(torch.autograd.Function):
     """Rows `index` of the second last axis, zeros where `absent`. Its gradient is the selection with the other two

@@ -12,6 +12,7 @@
 | `holmes` | Holmes |
 | `diffusionret` | DiffusionRet |
 | `qb_norm` | QB-Norm |
+| `tf_prvr` | TF-PRVR |
 
 A paper's package registers its parts when it is imported; what two papers share is core. `loading` reads the authors'
 checkpoints of all. lorentz, regdiff and the rest of prvr do not name this package.
@@ -30,6 +31,7 @@ __all__ = ["EXTENSIONS", "NAMES", "CheckpointError", "load_released", "names", "
 EXTENSIONS = {
     "converters": "prvr.published.cli",
     "frame_teacher": "prvr.published.dl_dkd.teacher:frame_cosines",
+    "moments": "prvr.published.tf_prvr:moments_of",
     "names": "prvr.published:NAMES",
     "presets": "prvr.published.diffusionret.run_config:resolved_preset",
     "stage": "prvr.published.stages",

@@ -140,6 +140,18 @@ _ONE_BRANCH = {
 }
 """Our keys of DL-DKD without its exploration branch."""
 SYSTEMS = tuple(_WEIGHTS)
+_MARKS = {
+    "DreamPRVR_Net": r"^diffusion_mlp\.",
+    "HLFormer_Net": r"\.h_attns\.",
+    "RAL4GMMV2_Net": r"^pie_net_text\.fc\.weight$",
+    "MSC_PRVR_Net": r"^vproj_clip\.weight$",
+    "GMMFormerV2_Net": r"^clip_encoder\.attn7\.norm1\.weight$",
+    "GMMFormer_Net": r"\.attn0\.",
+    "Holmes_Net": r"\.e_attns\.",
+    "MS_SL_Net": r"^mapping_linear\.0\.weight$",
+    "DLDKD": r"^out_mapping_linear\.weight$",
+}
+"""What the name of a tensor tells of its system; the first that holds counts, since later systems build on earlier."""
 
 
 class CheckpointError(PrvrError, ValueError):
@@ -155,24 +167,9 @@ def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
     named = config.get("model", config.get("model_name"))
     if named in SYSTEMS:
         return str(named)
-    if any(key.startswith("diffusion_mlp.") for key in state):
-        return "DreamPRVR_Net"
-    if any(".h_attns." in key for key in state):
-        return "HLFormer_Net"
-    if "pie_net_text.fc.weight" in state:
-        return "RAL4GMMV2_Net"
-    if "vproj_clip.weight" in state:
-        return "MSC_PRVR_Net"
-    if "clip_encoder.attn7.norm1.weight" in state:
-        return "GMMFormerV2_Net"
-    if any(".attn0." in key for key in state):
-        return "GMMFormer_Net"
-    if any(".e_attns." in key for key in state):
-        return "Holmes_Net"
-    if "mapping_linear.0.weight" in state:
-        return "MS_SL_Net"
-    if "out_mapping_linear.weight" in state:
-        return "DLDKD"
+    for system, mark in _MARKS.items():
+        if any(re.search(mark, key) for key in state):
+            return system
     raise CheckpointError(
         f"not a checkpoint of {', '.join(SYSTEMS)}: none of its {len(state)} tensors has a known name"
         + (f" (first: {next(iter(state))!r})" if state else "")

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -20,45 +20,19 @@ from prvr.data.packed import PackedSplit
 from prvr.data.sampling import growing_means, pad
 from prvr.encoders import TextFeaturizer, check_joint, open_featurizer
 from prvr.errors import DataError, InputError
+from prvr.extensions import extensions
 from prvr.scoring import max_scores, normalised
 from prvr.stages.matrix import ScoreMatrix
 from prvr.stages.stage import STAGES, Rescore, Stage, add_scores
 from prvr.types import MEANS, Direction, JointRows, Scores, VideoEmbedding
 
-if TYPE_CHECKING:
-    from prvr.segments import AdaptiveMoments
-
-
 logger = logging.getLogger(__name__)
 
 
-def moments_of(frames: Float[np.ndarray, "t d"], beta: float = 0.7) -> "AdaptiveMoments":
-    """The moments of a video by `prvr.segments.adaptive_moments`, of any frames that an encoder gives.
-
-    Frames of zeros have no direction and are left out, as is the second of exactly two equal frames: where the sampling
-    rate is above that of the video, every frame comes twice, which hides all cuts. Longer pauses stay, since they begin
-    and end at cuts. The spans are those of all frames.
-
-    Args:
-        frames: `(t, d)` at least one frame.
-        beta: how far segments share their features, in [0, 1).
-
-    Examples:
-        >>> scenes = np.repeat(np.eye(4), 10, axis=0) + 0.1 * np.random.default_rng(0).standard_normal((40, 4))
-        >>> once, twice = moments_of(scenes), moments_of(np.repeat(scenes, 2, axis=0))
-        >>> bool((twice.vectors == once.vectors).all()), bool((twice.spans == 2 * once.spans).all())
-        (True, True)
-    """
-    from prvr.segments import AdaptiveMoments, adaptive_moments  # SciPy takes its time
-
-    repeated = np.concatenate([[False], (frames[1:] == frames[:-1]).all(1), [False]])
-    second = np.append(False, repeated[1:-1] & ~repeated[:-2] & ~repeated[2:])
-    places = np.flatnonzero(frames.any(1) & ~second)
-    if not len(places):
-        return AdaptiveMoments(np.zeros((1, frames.shape[1])), np.array([[0, len(frames)]]))
-    moments = adaptive_moments(frames[places], beta)
-    starts = np.append(0, places[moments.spans[1:, 0]])
-    return AdaptiveMoments(moments.vectors, np.stack([starts, np.append(starts[1:], len(frames))], 1))
+def moments_of(frames: Float[np.ndarray, "t d"], beta: float = 0.7) -> Any:
+    """The moments of a video that `prvr.published.tf_prvr.moments_of` finds, with `vectors` and `spans`."""
+    (moments,) = extensions("moments", others=False)
+    return moments(frames, beta)
 
 
 def joint_rows(frames: Float32[np.ndarray, "t d"], rows: JointRows) -> Float32[np.ndarray, "m d"]:

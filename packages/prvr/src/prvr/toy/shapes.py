@@ -5,8 +5,6 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float, Float32
 
-from prvr.toy.world import BACKGROUNDS, SHAPES
-
 Planes = Float[np.ndarray, "n p p"]
 Plane = Float32[np.ndarray, "h w"]
 
@@ -37,18 +35,6 @@ def shape_distance(shape: str, along: Planes, across: Planes) -> Planes:
     return _DISTANCES[shape](along, across)
 
 
-def _circle(u: Planes, w: Planes) -> Planes:
-    return np.sqrt(u * u + w * w) - 1
-
-
-def _square(u: Planes, w: Planes) -> Planes:
-    return np.maximum(np.abs(u), np.abs(w)) - 0.88
-
-
-def _triangle(u: Planes, w: Planes) -> Planes:
-    return np.maximum(-u, 0.866025 * np.abs(w) + 0.5 * u) - 0.68
-
-
 def _star(u: Planes, w: Planes) -> Planes:
     # A pentagram is where at most one of its five lines is crossed: the second largest of their distances decides.
     normals = ((0.309017, 0.951057), (0.309017, -0.951057), (-0.809017, 0.587785), (-0.809017, -0.587785))
@@ -65,21 +51,12 @@ def _cross(u: Planes, w: Planes) -> Planes:
     return np.minimum(np.maximum(u - 1.15, w - 0.43), np.maximum(w - 1.15, u - 0.43))
 
 
-def _ring(u: Planes, w: Planes) -> Planes:
-    return np.abs(np.sqrt(u * u + w * w) - 0.83) - 0.31
-
-
 def _heart(u: Planes, w: Planes) -> Planes:
     # Two lobes, and the wedge from the tip to where its sides touch them, cut along the lobes' chords.
     u, w = -u, np.abs(w)
     lobe = np.sqrt((w - 0.55) * (w - 0.55) + (u - 0.35) * (u - 0.35)) - 0.58
     wedge = np.maximum(0.749771 * w - 0.661697 * (u + 1.15), 0.867636 * u + 0.497199 * w - 0.462)
     return np.minimum(lobe, wedge)
-
-
-def _diamond(u: Planes, w: Planes) -> Planes:
-    # A tall rhombus, 0.62 as wide as high: a square is never mistaken for it, however it is turned.
-    return (0.868 * np.abs(u) + 1.4 * np.abs(w) - 1.2152) / 1.64724
 
 
 def _crescent(u: Planes, w: Planes) -> Planes:
@@ -94,13 +71,19 @@ def _arrow(u: Planes, w: Planes) -> Planes:
     return np.minimum(head, shaft)
 
 
-_DISTANCES: dict[str, Callable[[Planes, Planes], Planes]] = dict(
-    zip(
-        SHAPES,
-        (_circle, _square, _triangle, _star, _cross, _ring, _heart, _diamond, _crescent, _arrow),
-        strict=True,
-    )
-)
+_DISTANCES: dict[str, Callable[[Planes, Planes], Planes]] = {
+    "circle": lambda u, w: np.sqrt(u * u + w * w) - 1,
+    "square": lambda u, w: np.maximum(np.abs(u), np.abs(w)) - 0.88,
+    "triangle": lambda u, w: np.maximum(-u, 0.866025 * np.abs(w) + 0.5 * u) - 0.68,
+    "star": _star,
+    "cross": _cross,
+    "ring": lambda u, w: np.abs(np.sqrt(u * u + w * w) - 0.83) - 0.31,
+    "heart": _heart,
+    # A tall rhombus, 0.62 as wide as high: a square is never mistaken for it, however it is turned.
+    "diamond": lambda u, w: (0.868 * np.abs(u) + 1.4 * np.abs(w) - 1.2152) / 1.64724,
+    "crescent": _crescent,
+    "arrow": _arrow,
+}
 
 
 # Backgrounds
@@ -154,21 +137,9 @@ def _lines(s: Plane, period: float, width: float) -> Plane:
     return np.clip(_triangle_wave(s, period) - (period / 4 - width / 2 - 0.5), 0, 1)
 
 
-def _plain(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
-    return np.zeros_like(x)
-
-
-def _fading(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
-    return (x, y, -x, -y, (x + y) / 2, (x - y) / 2, (y - x) / 2, (-x - y) / 2)[turn]
-
-
 def _striped(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
     diagonal = 0.707107
     return _bands((x, y, diagonal * (x + y), diagonal * (x - y))[turn % 4], 9 + 3 * scale)
-
-
-def _chequered(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
-    return _bands(x, 15 + 5 * scale) * _bands(y, 15 + 5 * scale)
 
 
 def _dotted(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
@@ -201,6 +172,13 @@ def _grid(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
     return 0.4 - 1.6 * line
 
 
-_PATTERNS: dict[str, Callable[[Plane, Plane, float, int], Plane]] = dict(
-    zip(BACKGROUNDS, (_plain, _fading, _striped, _chequered, _dotted, _wavy, _brick, _grid), strict=True)
-)
+_PATTERNS: dict[str, Callable[[Plane, Plane, float, int], Plane]] = {
+    "plain": lambda x, y, scale, turn: np.zeros_like(x),
+    "fading": lambda x, y, scale, turn: (x, y, -x, -y, (x + y) / 2, (x - y) / 2, (y - x) / 2, (-x - y) / 2)[turn],
+    "striped": _striped,
+    "chequered": lambda x, y, scale, turn: _bands(x, 15 + 5 * scale) * _bands(y, 15 + 5 * scale),
+    "dotted": _dotted,
+    "wavy": _wavy,
+    "brick": _brick,
+    "grid": _grid,
+}

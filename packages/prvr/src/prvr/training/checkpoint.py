@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from prvr.data.atomic import clear_abandoned, clear_half_written, is_real_folder, replace_file, unfinished_folder
 from prvr.data.hashes import check_hashes, write_hashes
 from prvr.errors import DataError, TrainingError
-from prvr.models.pretrained import PretrainedModel, write_model
+from prvr.models.pretrained import HEADS, PretrainedModel, rename_heads, write_model
 from prvr.reading import parse_record, short
 
 logger = logging.getLogger(__name__)
@@ -282,14 +282,14 @@ def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def load_best(folder: Path, module: nn.Module, name: str = "model.safetensors", *, kept: bool = False) -> None:
+def load_best(folder: Path, module: nn.Module, name: str = "model.safetensors", *, other_heads: bool = False) -> None:
     """Loads a file of `best/` into a module of the same configuration.
 
     Args:
         folder: `best/`, or one like it.
         module: a retriever, or the objective.
         name: `model.safetensors` for the retriever, `objective.safetensors` for the objective.
-        kept: the file may lack losses that are kept with the retriever, or have others: those stay, these are left out.
+        other_heads: the file may lack moment heads of the retriever, or have others: those stay, these are left out.
 
     Raises:
         TrainingError: they are missing, unreadable, or those of another model.
@@ -301,9 +301,10 @@ def load_best(folder: Path, module: nn.Module, name: str = "model.safetensors", 
         weights = load_file(path)
     except (SafetensorError, OSError) as error:
         raise TrainingError(f"{path}: cannot be read ({error}). Restore it from a backup, or train again.") from error
-    if kept:
-        own = {key: value for key, value in module.state_dict().items() if key.startswith("kept.")}
-        weights = own | {key: value for key, value in weights.items() if key in own or not key.startswith("kept.")}
+    rename_heads(module, weights)
+    if other_heads:
+        own = {key: value for key, value in module.state_dict().items() if key.startswith(HEADS)}
+        weights = own | {key: value for key, value in weights.items() if key in own or not key.startswith(HEADS)}
     load_weights(module, weights, path)
 
 

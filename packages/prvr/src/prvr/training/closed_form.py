@@ -65,7 +65,7 @@ class Sums:
 
     rows: Float[Tensor, "n n"]
     pairs: Float[Tensor, "n e"]
-    rounding: float
+    rounding: float = torch.finfo(torch.float32).eps
 
     @classmethod
     def of(cls, x: Float[Tensor, "r d"], shares: Float[Tensor, " r"], targets: Float[Tensor, "r e"]) -> "Sums":

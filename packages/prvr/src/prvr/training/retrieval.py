@@ -33,8 +33,8 @@ from prvr.training.checkpoint import Score, derived_seed, load_best, save_best
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
 from prvr.training.record import keep_record
-from prvr.training.run_folder import Run, RunOptions, open_run
-from prvr.training.splits import Splits, Teacher, run_data, with_feature, with_widths
+from prvr.training.run_folder import Run, RunOptions
+from prvr.training.splits import Splits, Teacher, run_data
 from prvr.training.start import fit_start, load_start, start
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
@@ -106,15 +106,15 @@ def train(
         prvr.ConfigError: the configuration cannot be read back from its own `config.yaml`.
         prvr.data.DataError: bad data.
     """
-    config = with_widths(with_feature(config) if splits is None else config)
-    with open_run(config, output, **options) as run, run_data(config, run, splits, teacher) as data:
+    with run_data(config, output, splits, teacher, **options) as data:
+        config, run = data.config, data.run
         if splits is None:
             keep_record(run, config.train.precision, config)
         if retriever is None:
             fit_start(config, run, data.splits)
             retriever = start(config, run)
         if objective is None:
-            objective = Objective(config.loss, config.model, retriever.registers, retriever.kept)
+            objective = Objective(config.loss, config.model, retriever.registers, retriever.moment_heads)
             if config.train.start_from is not None and run.state is None:
                 load_start(config.train.start_from, retriever, objective)
         task = RetrievalTask(config, run.accelerator, retriever, objective, data.batches, data.splits.selection)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from prvr.models.pretrained import model_files, shipped_model
 from prvr.reading import short
 from prvr.stages import Pipeline
 from prvr.training.checkpoint import damaged
-from prvr.training.run_folder import Run
+from prvr.training.run_folder import Run, RunOptions, open_run
 
 logger = logging.getLogger(__name__)
 
@@ -350,8 +350,13 @@ def teacher_scores(config: Config, run: Run, split: PackedSplit, teacher: Teache
 
 @dataclass(frozen=True)
 class RunData:
-    """What a run reads: its splits, the batches of the training split, and values that its saved state records."""
+    """What a run reads: its splits, the batches of the training split, and values that its saved state records.
 
+    `config` is its configuration with the features and the widths of the data, which the folder of `run` holds.
+    """
+
+    config: Config
+    run: Run
     splits: Splits
     batches: VideoLoader
     constants: Mapping[str, Any]
@@ -359,20 +364,29 @@ class RunData:
 
 @contextmanager
 def run_data(
-    config: Config, run: Run, splits: Splits | None = None, teacher: Teacher | None = None
+    config: Config,
+    output: Path | str,
+    splits: Splits | None = None,
+    teacher: Teacher | None = None,
+    **options: Unpack[RunOptions],
 ) -> Iterator[RunData]:
-    """What a run reads, where needed with the scores of its teacher.
+    """Opens a run, and what it reads, where needed with the scores of its teacher.
 
     Args:
         config: the configuration of the run.
-        run: its device, processes and saved state.
+        output: its folder.
         splits: None = those that `config.data` names, closed afterwards.
         teacher: see `teacher_scores`.
+        options: see `open_run`.
 
     Raises:
-        TrainingError, prvr.data.DataError: as `open_splits`, `training_batches` and `teacher_scores`.
+        TrainingError, prvr.data.DataError: as `open_run`, `open_splits`, `training_batches` and `teacher_scores`.
     """
-    with closing(open_splits(config)) if splits is None else nullcontext(splits) as opened:
+    config = with_widths(with_feature(config) if splits is None else config)
+    with (
+        open_run(config, output, **options) as run,
+        closing(open_splits(config)) if splits is None else nullcontext(splits) as opened,
+    ):
         scores = teacher_scores(config, run, opened.train, teacher) if config.loss.taught else None
         batches = training_batches(config, opened.train, run.accelerator, scores)
-        yield RunData(opened, batches, {"teacher": None if scores is None else scores[:1].clone()})
+        yield RunData(config, run, opened, batches, {"teacher": None if scores is None else scores[:1].clone()})

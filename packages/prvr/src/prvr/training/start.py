@@ -66,7 +66,7 @@ def load_start(name: str, retriever: AnyRetriever, objective: Objective) -> None
         TrainingError: it has other tensors.
     """
     folder, _ = model_files(shipped_model(name) or Path(name).expanduser())
-    load_best(folder, retriever, kept=True)
+    load_best(folder, retriever, other_heads=True)
     losses = "objective.safetensors"
     if not objective.state_dict() or not (folder / losses).is_file():
         return

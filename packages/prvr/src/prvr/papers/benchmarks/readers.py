@@ -8,7 +8,8 @@ import csv
 import pickle
 import pickletools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -34,16 +35,24 @@ def read_msrvtt(folder: Path, train: str = "MSRVTT_train.9k.csv") -> Annotations
     """
     by_video: dict[str, list[str]] = defaultdict(list)
     path = find_file(folder, "MSRVTT_data.json")
-    try:
-        for entry in read_json(path, dict)["sentences"]:
+    content = read_json(path, dict)
+    with _expected(path, "'sentences', each with video_id and caption"):
+        for entry in content["sentences"]:
             by_video[str(entry["video_id"])].append(str(entry["caption"]))
-    except (KeyError, TypeError) as error:
-        raise DataError(f"{path}: expected 'sentences', each with video_id and caption ({error!r}).") from error
     train_ids = [row["video_id"] for row in _rows(find_file(folder, train), "video_id")]
     test: dict[str, list[str]] = defaultdict(list)
     for row in _rows(find_file(folder, "MSRVTT_JSFUSION_test.csv"), "video_id", "sentence"):
         test[row["video_id"]].append(row["sentence"])
     return captioned(folder, {"train": (train_ids, by_video), "test": (test, test)})
+
+
+@contextmanager
+def _expected(path: Path, form: str) -> Iterator[None]:
+    """Says what the content of a file has to look like where it cannot be read."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: expected {form} ({error!r}).") from error
 
 
 def _rows(path: Path, *columns: str) -> Sequence[Mapping[str, str]]:
@@ -105,11 +114,10 @@ def read_didemo(folder: Path) -> Annotations:
     for split in ("train", "val", "test"):
         path = find_file(folder, f"{split}_data.json")
         by_video: dict[str, list[str]] = defaultdict(list)
-        try:
-            for entry in read_json(path, list):
+        content = read_json(path, list)
+        with _expected(path, "entries with video and description"):
+            for entry in content:
                 by_video[str(entry["video"])].append(str(entry["description"]))
-        except (KeyError, TypeError) as error:
-            raise DataError(f"{path}: expected entries with video and description ({error!r}).") from error
         splits[split] = (read_list(find_file(folder, f"{split}_list.txt")), by_video)
     return captioned(folder, splits, paragraphs=True)
 
@@ -127,10 +135,9 @@ def read_activitynet(folder: Path) -> Annotations:
     splits = {}
     for split, (captions, ids) in files.items():
         path = find_file(folder, captions)
-        try:
-            by_video = {video: [str(line) for line in v["sentences"]] for video, v in read_json(path, dict).items()}
-        except (KeyError, TypeError) as error:
-            raise DataError(f"{path}: expected {{v_ID: {{sentences: [...]}}}} ({error!r}).") from error
+        content = read_json(path, dict)
+        with _expected(path, "{v_ID: {sentences: [...]}}"):
+            by_video = {video: [str(line) for line in v["sentences"]] for video, v in content.items()}
         listed = read_json(folder / ids, list) if (folder / ids).is_file() else list(by_video)
         splits[split] = (map(str, listed), by_video)
     return captioned(folder, splits, paragraphs=True)
@@ -148,17 +155,14 @@ def read_youcook2(folder: Path) -> Annotations:
     path = find_file(folder, "youcookii_annotations_trainval.json")
     sentences: dict[str, list[tuple[str, Moment]]] = {}
     splits: dict[str, list[str]] = {"train": [], "test": []}
-    try:
-        for video, entry in read_json(path, dict)["database"].items():
+    content = read_json(path, dict)
+    form = "'database', of each video with subset (training or validation), duration and annotations, each with segment"
+    with _expected(path, f"{form} and sentence"):
+        for video, entry in content["database"].items():
             splits[{"training": "train", "validation": "test"}[entry["subset"]]].append(video)
             sentences[video] = [
                 (part["sentence"], _moment(part["segment"], entry["duration"])) for part in entry["annotations"]
             ]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{path}: expected 'database', of each video with subset (training or validation), duration and "
-            f"annotations, each with segment and sentence ({error!r})."
-        ) from error
     return _timed(folder, splits, sentences)
 
 
@@ -174,15 +178,12 @@ def read_uca(folder: Path) -> Annotations:
     splits: dict[str, list[str]] = {}
     for split in ("train", "val", "test"):
         path = find_file(folder, f"UCFCrime_{split}.json")
-        try:
-            for video, entry in read_json(path, dict).items():
+        content = read_json(path, dict)
+        with _expected(path, "{VIDEO: {duration, timestamps: [[START, END], ...], sentences}}"):
+            for video, entry in content.items():
                 splits.setdefault(split, []).append(video)
                 pairs = zip(entry["sentences"], entry["timestamps"], strict=True)
                 sentences[video] = [(text, _moment(times, entry["duration"])) for text, times in pairs]
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(
-                f"{path}: expected {{VIDEO: {{duration, timestamps: [[START, END], ...], sentences}}}} ({error!r})."
-            ) from error
     return _timed(folder, splits, sentences)
 
 
@@ -210,7 +211,7 @@ def read_msvd(folder: Path) -> Annotations:
     """
     path = find_file(folder, "raw-captions.pkl", "raw-captions.json", "raw_captions.pkl", "raw_captions.json")
     content = read_json(path, dict) if path.suffix == ".json" else _read_pickle(path)
-    try:
+    with _expected(path, "{video: [[word, ...], ...]}"):
         by_video, letters = dict[str, list[str]](), 0
         for video, captions in content.items():
             lines = [_words(caption) for caption in captions]
@@ -218,8 +219,6 @@ def read_msvd(folder: Path) -> Annotations:
             if letters > SMALL:  # lists that are shared may stand for more than memory holds
                 raise TypeError(f"more than {SMALL} letters")
             by_video[str(video)] = [" ".join(words) for words in lines]
-    except (AttributeError, TypeError) as error:
-        raise DataError(f"{path}: expected {{video: [[word, ...], ...]}} ({error}).") from error
     splits = {split: read_list(find_file(folder, f"{split}_list.txt")) for split in ("train", "val", "test")}
     for split, ids in splits.items():
         lost = [video for video in ids if video not in by_video]

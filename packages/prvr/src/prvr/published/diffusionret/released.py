@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from prvr.published.diffusionret.alignment import token_alignment
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
-from prvr.published.diffusionret.network import CandidateDenoiser
+from prvr.published.diffusionret.network import CandidateDenoiser, TextFrameAttention
 from prvr.published.diffusionret.reranker_config import RerankerCompat, RerankerConfig
 from prvr.published.loading import CheckpointError, fill
 from prvr.types import Direction
@@ -47,12 +47,8 @@ def released_token_alignment(
     )
 
 
-class ReleasedTextFrameAttention(nn.Module):
+class ReleasedTextFrameAttention(TextFrameAttention):
     """Eq. 4 with the mask after the softmax: the weight of padded frames is lost."""
-
-    def __init__(self, temperature: float = 1.0) -> None:
-        super().__init__()
-        self.temperature = temperature
 
     def weights(
         self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
-from prvr.models.clips import Encode
+from prvr.models.clips import Encode, EncodedFrames
 from prvr.models.encoders import QueryEncoder
 from prvr.models.layers import Positions, initialise
 from prvr.models.rows import Sequences
@@ -44,15 +44,9 @@ class MappedFrames(nn.Module):
         self.map = nn.Linear(model.hidden, model.hidden)
         initialise(self.map)
 
-    def forward(
-        self,
-        frames: Float[Tensor, "v l d"],
-        valid: Bool[Tensor, "v l"],
-        scored: Bool[Tensor, "v l"] | None,
-        clips: Float[Tensor, "v p d"] | None,
-    ) -> tuple[Float[Tensor, "v l d"], Bool[Tensor, "v l"] | None]:
+    def forward(self, frames: EncodedFrames) -> tuple[Float[Tensor, "v l d"], Bool[Tensor, "v l"] | None]:
         """The frames, see `FramePooling`."""
-        return self.map(frames), scored
+        return self.map(frames.rows), frames.scored
 
 
 class SecondQuery(nn.Module):

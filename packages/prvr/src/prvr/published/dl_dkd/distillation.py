@@ -5,14 +5,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from prvr.errors import InputError
-from prvr.losses.term import LossInputs, Term
+from prvr.losses.term import LossInputs, Scalar, Term
 from prvr.published.dl_dkd import FrameDistillationSettings
 from prvr.scoring import unit_rows
 
 
-def frame_distillation_loss(
-    scores: Float[Tensor, "q l"], teacher: Float[Tensor, "q l"], temperature: float
-) -> Float[Tensor, ""]:
+def frame_distillation_loss(scores: Float[Tensor, "q l"], teacher: Float[Tensor, "q l"], temperature: float) -> Scalar:
     r"""How far the attention of queries to the frames of their videos is from a teacher's (DL-DKD): $\sum_q
     \mathrm{KL}(\mathrm{softmax}(T_q / \tau) \,\Vert\, \mathrm{softmax}(S_q / \tau))$, a sum over queries, as released.
 
@@ -34,7 +32,7 @@ def frame_distillation_loss(
 class FrameDistillation(Term[FrameDistillationSettings]):
     """`frame_distillation_loss` of the cosines of the clip branch with a row for each frame, less in each epoch."""
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """How far the cosines are from the teacher's.
 
         Raises:

@@ -1,10 +1,7 @@
 """The losses of registers (DreamPRVR): the divergence of their prior, and the error of their denoiser."""
 
-from jaxtyping import Float
-from torch import Tensor
-
 from prvr.config import AnyModelConfig, LossSettings
-from prvr.losses.term import LossInputs, Term
+from prvr.losses.term import LossInputs, Scalar, Term
 from prvr.published.dreamprvr import DenoisingSettings
 from regdiff.registers import TextualPerturbation
 
@@ -12,7 +9,7 @@ from regdiff.registers import TextualPerturbation
 class PriorKL(Term[LossSettings]):
     """KL divergence of the prior of the registers from N(0, I)."""
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """The divergence of the prior of the registers."""
         registers = inputs.output.registers
         assert registers is not None
@@ -27,7 +24,7 @@ class Diffusion(Term[DenoisingSettings]):
         super().__init__(settings, model)
         self.perturb = TextualPerturbation(settings.perturbation)
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """The diffusion loss of the registers."""
         registers, targets, generator = inputs.output.registers, inputs.register_targets, inputs.register_generator
         assert registers is not None

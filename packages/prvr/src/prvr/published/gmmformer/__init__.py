@@ -5,7 +5,7 @@ Its blocks and windows are core: most systems after it have them. Presets: `gmmf
 
 from collections.abc import Iterator
 
-from prvr.config import COMPAT, FUSIONS, ModelConfig
+from prvr.config import COMPAT, FUSIONS, POOLINGS, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
 
 
@@ -32,6 +32,14 @@ FUSIONS.register(
     "prvr.published.gmmformer.guide:token_guided",
     "A learned vector, one for clips and frames, asks each block for its weights (GMMFormer v2).",
     needs=("fusion_temperature", "first"),
+)
+POOLINGS.register(
+    "attention",
+    "prvr.published.gmmformer.guide:PooledFrames",
+    "One vector of all frames (GMMFormer).",
+    check=lambda model: (
+        ["frame_pooling='attention' needs the frame branch: branches='both' or 'frames'"] * (model.branches == "clips")
+    ),
 )
 COMPAT["window"].register(
     "released",

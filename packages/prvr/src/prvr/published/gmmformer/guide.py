@@ -1,11 +1,26 @@
-"""The guide of GMMFormer v2: one learned vector asks each block for its weights."""
+"""Parts of GMMFormer, one vector of all frames, and of GMMFormer v2, one learned vector that guides the fusion."""
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
+from prvr.models.clips import EncodedFrames
 from prvr.models.fusion import GuidedFusion
+from prvr.models.layers import AttentionPooling
+
+
+class PooledFrames(AttentionPooling):
+    """One vector of all frames by attention pooling (GMMFormer); a `prvr.models.clips.FramePooling`."""
+
+    by_clip = False
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__(model.hidden)
+
+    def forward(self, frames: EncodedFrames) -> tuple[Float[Tensor, "v 1 d"], None]:
+        """One row per video, see `prvr.models.clips.FramePooling`."""
+        return super().forward(frames.rows, frames.valid)[:, None], None
 
 
 class GuideToken(nn.Module):

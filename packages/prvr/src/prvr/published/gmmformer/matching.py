@@ -9,7 +9,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from prvr.config import LossSettings
-from prvr.losses.term import LossInputs, Term
+from prvr.losses.term import LossInputs, Scalar, Term
 from prvr.published.blocks_of_queries import block_cosines, queries_of_videos
 
 _NO_QUERY = 2.0  # more than any cosine
@@ -43,7 +43,7 @@ def matching_loss(
     clips: Float[Tensor, "v c d"],
     query_to_video: Int[Tensor, " q"],
     most: int | None = None,
-) -> Float[Tensor, ""]:
+) -> Scalar:
     r"""One minus the mean cosine of queries and clips matched one to one (optimal matching loss of GMMFormer v2).
 
     $1 - \frac1{|M|} \sum_{(q,j) \in M} \cos(q, c_j)$, where M holds, for each video with several queries, the pairs of
@@ -73,7 +73,7 @@ def matching_loss(
 class Matching(Term[LossSettings]):
     """`matching_loss` of queries and clips."""
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """The optimal matching loss."""
         clips, labels = inputs.output.video.clips, inputs.labels
         assert clips is not None

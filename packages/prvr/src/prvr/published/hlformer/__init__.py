@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from prvr.config import BLOCKS, COMPAT, STRICT, ModelConfig
+from prvr.config import BLOCKS, COMPAT, FUSIONS, STRICT, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
 from prvr.published.gmmformer import shared_positions
 
@@ -45,6 +45,11 @@ BLOCKS.register(
     "Lorentz attention (HLFormer eq. 11-16).",
     needs=("lorentz_dim", "lorentz_magnitude", "lorentz_activation", "lorentz_curvature", "lorentz_curvature_learned"),
     check=_blocks,
+)
+FUSIONS.register(
+    "concat_linear",
+    "prvr.published.hlformer.concat_fusion:ConcatFusion",
+    "A linear map of all blocks (HLFormer, table 2).",
 )
 COMPAT["lorentz"].register(
     "correct", "prvr.published.hlformer.lorentz_mixer:LorentzMixer", "Points, not coordinates, are mapped."

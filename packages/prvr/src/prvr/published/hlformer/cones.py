@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 import lorentz
 from prvr.config import COMPAT, AnyModelConfig, ModelConfig
-from prvr.losses.term import LossInputs, Term
+from prvr.losses.term import LossInputs, Scalar, Term
 from prvr.models.layers import AttentionPooling
 from prvr.published.hlformer import EntailmentSettings
 from prvr.types import VideoEmbedding
@@ -39,7 +39,7 @@ class Entailment(Term[EntailmentSettings]):
         return torch.stack(parts).mean(0)
 
     @property
-    def c(self) -> Float[Tensor, ""]:
+    def c(self) -> Scalar:
         """The curvature is -c."""
         return self.curvature()
 
@@ -55,7 +55,7 @@ class Entailment(Term[EntailmentSettings]):
         """By how much the exterior angle exceeds the half-aperture, row by row; 0 inside the cone."""
         return lorentz.entailment_violation(video_points, query_points, self.c, min_radius=self.settings.min_radius)
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """The mean violation of the entailment cones."""
         video_points = self.lift_video(self.pool(inputs.output.video))[inputs.labels.query_to_video]
         return self.violation(video_points, self.lift_text(inputs.text)).mean()

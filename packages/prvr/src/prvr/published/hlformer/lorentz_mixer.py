@@ -24,10 +24,10 @@ from prvr.config import COMPAT, ModelConfig
 from prvr.models.blocks import RegisterTokens, Window, key_mask, pad_window, windowed
 from prvr.models.layers import START_STD, Dropout, StackedLayerNorm, StackedLinear
 from prvr.models.layers import dropout as dropped
-from prvr.models.rows import Sequences
+from prvr.models.rows import Sequences, Tokens
 
 
-def join_registers(x: Float[Tensor, "b m d"], registers: RegisterTokens) -> Float[Tensor, "b s d"]:
+def join_registers(x: Tokens, registers: RegisterTokens) -> Float[Tensor, "b s d"]:
     """Tokens with the registers after them: each sequence's own, or, of packed rows, those of all at the end."""
     if registers is None:
         return x
@@ -157,7 +157,7 @@ class LorentzMixer(nn.Module):
 
     def _heads(
         self,
-        x: Float[Tensor, "b m d"],
+        x: Tokens,
         sequences: Sequences,
         registers: RegisterTokens,
         c: float | Tensor,
@@ -175,7 +175,7 @@ class LorentzMixer(nn.Module):
         return q[..., : sequences.length, :], k, v
 
     def forward(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
+        self, x: Tokens, sequences: Sequences, window: Window, registers: RegisterTokens
     ) -> Float[Tensor, "k b m d"]:
         """The attention of every block, see `prvr.models.blocks.Mixer`.
 
@@ -196,9 +196,7 @@ class LorentzMixer(nn.Module):
             mixed = centroid(v, weights, c, precision="native")
         return self.leave(logmap0(sequences.pack(join_heads(mixed, c)), c)) / scale
 
-    def content_logits(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
-    ) -> Float[Tensor, "k v h l s"]:
+    def content_logits(self, x: Tokens, sequences: Sequences, registers: RegisterTokens) -> Float[Tensor, "k v h l s"]:
         """The logits before the window, see `prvr.models.blocks.Mixer`."""
         c = self.curvature()
         q, k, _ = self._heads(x, sequences, registers, c, torch.sigmoid(self.scale)[:, None, None, None])

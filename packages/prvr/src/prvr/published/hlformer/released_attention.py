@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from prvr.config import ModelConfig
 from prvr.models.blocks import RegisterTokens, Window, key_mask, windowed
 from prvr.models.layers import Dropout, StackedLinear
-from prvr.models.rows import Sequences
+from prvr.models.rows import Sequences, Tokens
 from prvr.published.hlformer.lorentz_mixer import StackedProjection, join_registers
 from prvr.scoring import at_least_float32, full_precision
 
@@ -82,7 +82,7 @@ class ReleasedLorentzMixer(nn.Module):
         return torch.cat([time, space * ((time * time - 1) / length).sqrt()], -1)
 
     def _attended(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
+        self, x: Tokens, sequences: Sequences, registers: RegisterTokens
     ) -> tuple[Float[Tensor, "k v h l s"], Float[Tensor, "k v h s e"]]:
         """The logits before the window, and the values."""
         extra = 0 if registers is None else registers.shape[1]
@@ -99,14 +99,12 @@ class ReleasedLorentzMixer(nn.Module):
         logits = torch.baddbmm(constant.flatten(0, 2), (flipped * gain).flatten(0, 2), key.flatten(0, 2).mT)
         return logits.unflatten(0, query.shape[:3]), value
 
-    def content_logits(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, registers: RegisterTokens
-    ) -> Float[Tensor, "k v h l s"]:
+    def content_logits(self, x: Tokens, sequences: Sequences, registers: RegisterTokens) -> Float[Tensor, "k v h l s"]:
         """The logits before the window; see `prvr.models.blocks.Mixer`."""
         return self._attended(x, sequences, registers)[0]
 
     def context(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
+        self, x: Tokens, sequences: Sequences, window: Window, registers: RegisterTokens
     ) -> Float[Tensor, "k b m a"]:
         """Aggregated values with the heads concatenated."""
         extra = 0 if registers is None else registers.shape[1]
@@ -117,7 +115,7 @@ class ReleasedLorentzMixer(nn.Module):
         return sequences.pack(mean.transpose(2, 3).flatten(-2))
 
     def forward(
-        self, x: Float[Tensor, "b m d"], sequences: Sequences, window: Window, registers: RegisterTokens
+        self, x: Tokens, sequences: Sequences, window: Window, registers: RegisterTokens
     ) -> Float[Tensor, "k b m d"]:
         """The attention of every block; see `prvr.models.blocks.Mixer`."""
         # These formulas lose everything in bf16: autocast stays outside.

@@ -9,10 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
-from prvr.losses import LossInputs, Term
+from prvr.losses.term import Scalar, Term
 from prvr.published.gmmformer.released_padding import UnmaskedPooling
 from prvr.published.hlformer import EntailmentSettings
-from prvr.types import VideoEmbedding
+from prvr.published.hlformer.cones import Entailment
 
 _LIMIT = 1 - 1e-8  # 1 in float32
 
@@ -35,14 +35,14 @@ def _clamped(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return torch.where(inside, function(x.masked_fill(~inside, 0)), function(x.detach().clamp(-_LIMIT, _LIMIT)))
 
 
-class ReleasedEntailment(Term[EntailmentSettings]):
+class ReleasedEntailment(Entailment):
     """Mean over queries of max(0, exterior angle - half-aperture asin(2K / (sqrt(c) |v|))) (eq. 18-20).
 
     The curvature c is kept within a factor of 10 of its initial value by projecting the parameter.
     """
 
     def __init__(self, settings: EntailmentSettings, model: ModelConfig) -> None:
-        super().__init__(settings, model)
+        Term.__init__(self, settings, model)  # parameters of its own
         dim, curvature = model.hidden, settings.curvature
         self.pool_frames = UnmaskedPooling(dim)
         self.pool_clips = UnmaskedPooling(dim)
@@ -59,18 +59,9 @@ class ReleasedEntailment(Term[EntailmentSettings]):
         self.video_log_scale.clamp_(max=0)
 
     @property
-    def c(self) -> Float[Tensor, ""]:
+    def c(self) -> Scalar:
         """The curvature is -c."""
         return self.log_curvature.exp()
-
-    def pool(self, video: VideoEmbedding) -> Float[Tensor, "v d"]:
-        """One vector per video: the mean of its pooled clips and its pooled frames."""
-        parts = []
-        if video.frames is not None:
-            parts.append(self.pool_frames(video.frames))
-        if video.clips is not None:
-            parts.append(self.pool_clips(video.clips))
-        return sum(parts[1:], parts[0]) / len(parts)
 
     def lift_text(self, text: Float[Tensor, "*b d"]) -> Float[Tensor, "*b n"]:
         """Ambient points of texts, `(*b, d + 1)`."""
@@ -103,8 +94,3 @@ class ReleasedEntailment(Term[EntailmentSettings]):
         """By how much the exterior angle exceeds the half-aperture, row by row; 0 inside the cone."""
         angle, aperture = self.angles(video_points, query_points)
         return F.relu(angle - aperture)
-
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
-        """Mean violation of the cones over the queries."""
-        video_points = self.lift_video(self.pool(inputs.output.video))[inputs.labels.query_to_video]
-        return self.violation(video_points, self.lift_text(inputs.text)).mean()

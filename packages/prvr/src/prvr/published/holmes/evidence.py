@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prvr.losses.term import LossInputs, Term
+from prvr.losses.term import LossInputs, Scalar, Term
 from prvr.published.holmes import DissentSettings, EvidenceSettings
 
 
@@ -63,9 +63,7 @@ def dirichlet_loss(evidence: Float[Tensor, "*q k"], target: Float[Tensor, "*q k"
     return ((target - mean).square() + mean * (1 - mean) / (total + 1)).sum(-1)
 
 
-def evidential_loss(
-    scores: Float[Tensor, "q k"], target: Float[Tensor, "q k"], temperature: float
-) -> Float[Tensor, ""]:
+def evidential_loss(scores: Float[Tensor, "q k"], target: Float[Tensor, "q k"], temperature: float) -> Scalar:
     """Mean over queries of `dirichlet_loss` of the evidence of their scores.
 
     Where the temperature makes evidence large against the number of videos, alpha / S is a softmax and this is a Brier
@@ -94,7 +92,7 @@ def uncertainty(evidence: Float[Tensor, "q k"]) -> Float[Tensor, " q"]:
     return evidence.shape[-1] / (evidence + 1).sum(-1)
 
 
-def dissent_loss(first: Float[Tensor, "q k"], second: Float[Tensor, "q k"]) -> Float[Tensor, ""]:
+def dissent_loss(first: Float[Tensor, "q k"], second: Float[Tensor, "q k"]) -> Scalar:
     r"""How much two sources disagree where both are certain.
 
     Mean over queries of $(1 - u_1)(1 - u_2) \sum_v |p_1 - p_2|$ with $p = \alpha / S$.
@@ -185,7 +183,7 @@ class Evidence(Term[EvidenceSettings]):
     In the warm-up all targets are the videos that the queries were written for.
     """
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """The sum of the losses of clips, of frames and of both."""
         scores = [s for s in (inputs.output.scores.clips, inputs.output.scores.frames) if s is not None]
         target, temperature = self.targets(inputs, scores), self.settings.temperature
@@ -210,7 +208,7 @@ class Evidence(Term[EvidenceSettings]):
 class Dissent(Term[DissentSettings]):
     """`dissent_loss` of clips and frames (Holmes)."""
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """How much the branches disagree where both are certain."""
         scores = (inputs.output.scores.clips, inputs.output.scores.frames)
         return dissent_loss(*(evidence_of(cast(Tensor, s), self.settings.temperature) for s in scores))

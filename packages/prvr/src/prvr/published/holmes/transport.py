@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from prvr.config import COMPAT, AnyModelConfig, ModelConfig
-from prvr.losses.term import LossInputs, Term
+from prvr.losses.term import LossInputs, Scalar, Term
 from prvr.published.blocks_of_queries import block_cosines, queries_of_videos
 from prvr.published.holmes import TransportSettings
 from prvr.published.holmes.evidence import dirichlet_loss, evidence_of
@@ -126,7 +126,7 @@ def intra_video_loss(
     target: Float[Tensor, "v m c"],
     mask: Bool[Tensor, "v m"],
     temperature: float,
-) -> Float[Tensor, ""]:
+) -> Scalar:
     """`dirichlet_loss` of the evidence of each query for the clips of its video: mean over queries, then over videos.
 
     Args:
@@ -170,7 +170,7 @@ class Transport(Term[TransportSettings]):
         self.scale = parts.scale
         self.targets = {"transport": parts.targets, "softmax": softmax_targets}[settings.targets]
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """The intra-video loss."""
         clips = inputs.output.video.clips
         assert clips is not None

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from prvr.config import ModelConfig
 from prvr.errors import InputError
-from prvr.models.clips import Encode
+from prvr.models.clips import Encode, EncodedFrames
 from prvr.models.layers import initialise
 from prvr.scoring import at_least_float32, full_precision, unit_rows
 
@@ -110,16 +110,10 @@ class KeyClipFrames(nn.Module):
         self.key, self.value = (nn.Linear(model.hidden, model.hidden, bias=False) for _ in range(2))
         initialise(self.key, self.value)
 
-    def forward(
-        self,
-        frames: Float[Tensor, "v l d"],
-        valid: Bool[Tensor, "v l"],
-        scored: Bool[Tensor, "v l"] | None,
-        clips: Float[Tensor, "v p d"] | None,
-    ) -> tuple[Float[Tensor, "v p d"], None]:
+    def forward(self, frames: EncodedFrames) -> tuple[Float[Tensor, "v p d"], None]:
         """A row for each clip, see `FramePooling`."""
-        assert clips is not None  # the configuration sees to it
-        logits = (clips @ self.key(frames).mT).masked_fill(~valid[:, None], -torch.inf)
-        return logits.softmax(-1) @ self.value(frames), None
+        assert frames.clips is not None  # the configuration sees to it
+        logits = (frames.clips @ self.key(frames.rows).mT).masked_fill(~frames.valid[:, None], -torch.inf)
+        return logits.softmax(-1) @ self.value(frames.rows), None
 
     scores = staticmethod(key_clip_scores)

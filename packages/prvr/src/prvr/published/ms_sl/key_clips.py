@@ -7,7 +7,7 @@ from torch import Tensor
 
 from prvr.errors import InputError
 from prvr.losses.matching import pool_size, select_negatives
-from prvr.losses.term import LossInputs, Negatives, Term
+from prvr.losses.term import LossInputs, Negatives, Scalar, Term
 from prvr.published.ms_sl import KeyClipSettings, KeyClipTripletSettings
 
 
@@ -18,7 +18,7 @@ def key_clip_triplet_loss(
     negatives: Negatives = "random",
     hard_pool: int = 20,
     generator: torch.Generator | None = None,
-) -> Float[Tensor, ""]:
+) -> Scalar:
     r"""Margin ranking in both directions of a matrix whose diagonal is right.
 
     $\frac1Q \sum_q [m + S_{q,n(q)} - S_{qq}]_+ + [m + S_{n(q),q} - S_{qq}]_+$.
@@ -43,7 +43,7 @@ def key_clip_triplet_loss(
     return (terms[0] + terms[1]).mean()
 
 
-def key_clip_nce_loss(scores: Float[Tensor, "q q"], positives: Bool[Tensor, "q q"]) -> Float[Tensor, ""]:
+def key_clip_nce_loss(scores: Float[Tensor, "q q"], positives: Bool[Tensor, "q q"]) -> Scalar:
     r"""Contrast of the diagonal with its row and its column at once (Miech et al. 2020).
 
     $\frac1Q \sum_q \log \left(\sum_p e^{S_{qp}} + \sum_p e^{S_{pq}}\right) - S_{qq}$ over all p that are not right by
@@ -77,7 +77,7 @@ def _read(inputs: LossInputs, settings: KeyClipSettings) -> tuple[Float[Tensor, 
 class KeyClipTriplet(Term[KeyClipTripletSettings]):
     """`key_clip_triplet_loss` of cosines."""
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """The margin ranking of a batch."""
         c, (readings, positives) = self.settings, _read(inputs, self.settings)
         cosines = F.normalize(inputs.text, dim=-1) @ F.normalize(readings, dim=-1).mT
@@ -87,7 +87,7 @@ class KeyClipTriplet(Term[KeyClipTripletSettings]):
 class KeyClipNCE(Term[KeyClipSettings]):
     """`key_clip_nce_loss` of dot products."""
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """The contrast of a batch."""
         readings, positives = _read(inputs, self.settings)
         return key_clip_nce_loss(inputs.text @ readings.mT, positives)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from prvr.config import LossSettings
-from prvr.losses.term import LossInputs, Term
+from prvr.losses.term import LossInputs, Scalar, Term
 
 _ANGLES = 2**24  # cosines that are computed at a time
 
@@ -21,7 +21,7 @@ def _products(x: Float[Tensor, "q d"]) -> tuple[Float[Tensor, "q q"], Float[Tens
     return products, products.diagonal()[:, None] + products.diagonal() - 2 * products
 
 
-def distance_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"]) -> Float[Tensor, ""]:
+def distance_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"]) -> Scalar:
     r"""Keeps the proportions of the distances between queries (MSC-PRVR; RKD-D of Park et al., CVPR 2019).
 
     Mean over all pairs of $\mathrm{smooth}_{L1}(d_{pq} / \bar d - f_{pq} / \bar f)$: d distances of embeddings, f
@@ -44,7 +44,7 @@ def distance_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e
     return F.smooth_l1_loss(relative[0], relative[1])
 
 
-def angle_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"]) -> Float[Tensor, ""]:
+def angle_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"]) -> Scalar:
     r"""Keeps the angles between queries (MSC-PRVR; RKD-A of Park et al., CVPR 2019).
 
     Mean over all triples of $\mathrm{smooth}_{L1}(\cos\angle_{qpr} - \cos\angle^*_{qpr})$: the angle at p between
@@ -85,7 +85,7 @@ def angle_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"])
 class TextDistances(Term[LossSettings]):
     """`distance_geometry_loss` of the queries and the features of their last words."""
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """How far the distances of the queries are from those of their features."""
         return distance_geometry_loss(inputs.text, inputs.last_words)
 
@@ -93,6 +93,6 @@ class TextDistances(Term[LossSettings]):
 class TextAngles(Term[LossSettings]):
     """`angle_geometry_loss` of the queries and the features of their last words."""
 
-    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+    def forward(self, inputs: LossInputs) -> Scalar:
         """How far the angles between the queries are from those of their features."""
         return angle_geometry_loss(inputs.text, inputs.last_words)

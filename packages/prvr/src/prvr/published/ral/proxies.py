@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from prvr.config import COMPAT, AnyModelConfig, ModelConfig
-from prvr.losses.term import LossInputs, Term
+from prvr.losses.term import LossInputs, Scalar, Term
 from prvr.models.layers import initialise, masked_mean
 from prvr.published.blocks_of_queries import queries_of_videos
 from prvr.published.ral import ProxySettings
@@ -14,7 +14,7 @@ from prvr.types import TextEmbedding
 from regdiff.registers import Gaussian, PriorSampler
 
 
-def proxy_matching_loss(text: Float[Tensor, "v n d"], video: Float[Tensor, "v n d"]) -> Float[Tensor, ""]:
+def proxy_matching_loss(text: Float[Tensor, "v n d"], video: Float[Tensor, "v n d"]) -> Scalar:
     r"""Contrast of the samples of texts with those of videos (proxy matching loss of RAL).
 
     The mean over samples a, and over their n partners p of the same video, of
@@ -34,7 +34,7 @@ def proxy_matching_loss(text: Float[Tensor, "v n d"], video: Float[Tensor, "v n 
     return (products.logsumexp((2, 3)).mean() + products.logsumexp((0, 1)).mean()) / 2 - right
 
 
-def divergence(p: Gaussian, q: Gaussian) -> Float[Tensor, ""]:
+def divergence(p: Gaussian, q: Gaussian) -> Scalar:
     """KL(p || q), averaged over rows.
 
     Examples:

@@ -8,7 +8,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 
 from prvr.errors import InputError
-from prvr.segments.wavelets import AdaptiveSegments, adaptive_segments, unit_frames
+from prvr.published.tf_prvr.wavelets import AdaptiveSegments, adaptive_segments, unit_frames
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,3 +226,30 @@ def adaptive_moments(frames: Float[np.ndarray, "t d"], beta: float = 0.7) -> Ada
     segments = adaptive_segments(frames)
     features = segment_features(unit_frames(frames), segments.spans)
     return moments_between_edges(propagate_in_parts(features, segments, beta), segments)
+
+
+def moments_of(frames: Float[np.ndarray, "t d"], beta: float = 0.7) -> AdaptiveMoments:
+    """The moments of a video by `adaptive_moments`, of any frames that an encoder gives.
+
+    Frames of zeros have no direction and are left out, as is the second of exactly two equal frames: where the sampling
+    rate is above that of the video, every frame comes twice, which hides all cuts. Longer pauses stay, since they begin
+    and end at cuts. The spans are those of all frames.
+
+    Args:
+        frames: `(t, d)` at least one frame.
+        beta: how far segments share their features, in [0, 1).
+
+    Examples:
+        >>> scenes = np.repeat(np.eye(4), 10, axis=0) + 0.1 * np.random.default_rng(0).standard_normal((40, 4))
+        >>> once, twice = moments_of(scenes), moments_of(np.repeat(scenes, 2, axis=0))
+        >>> bool((twice.vectors == once.vectors).all()), bool((twice.spans == 2 * once.spans).all())
+        (True, True)
+    """
+    repeated = np.concatenate([[False], (frames[1:] == frames[:-1]).all(1), [False]])
+    second = np.append(False, repeated[1:-1] & ~repeated[:-2] & ~repeated[2:])
+    places = np.flatnonzero(frames.any(1) & ~second)
+    if not len(places):
+        return AdaptiveMoments(np.zeros((1, frames.shape[1])), np.array([[0, len(frames)]]))
+    moments = adaptive_moments(frames[places], beta)
+    starts = np.append(0, places[moments.spans[1:, 0]])
+    return AdaptiveMoments(moments.vectors, np.stack([starts, np.append(starts[1:], len(frames))], 1))

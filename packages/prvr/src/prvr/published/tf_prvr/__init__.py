@@ -6,17 +6,18 @@ moments are what lies between two neighbouring cuts. All of it is computed once,
 sentence with unit vector q is max_i ⟨q, m_i⟩ over the moments m_i, and the span of the best moment is where it is.
 """
 
-from prvr.segments.graph import (
+from prvr.published.tf_prvr.graph import (
     AdaptiveMoments,
     adaptive_moments,
     moments_between_edges,
+    moments_of,
     neighbour_weights,
     own_weights,
     propagate,
     propagate_in_parts,
     segment_features,
 )
-from prvr.segments.wavelets import (
+from prvr.published.tf_prvr.wavelets import (
     AdaptiveSegments,
     adaptive_segments,
     direction_changes,
@@ -34,6 +35,7 @@ __all__ = [
     "level_cuts",
     "level_details",
     "moments_between_edges",
+    "moments_of",
     "neighbour_weights",
     "own_weights",
     "propagate",
