@@ -324,7 +324,7 @@ class Library:
                 videos=len(videos),
                 films=[film for _, film in here if film.frames],
                 missing=len({place.sha256 for place in folders.places(self.folder).values()} - shas),
-                others_made={
+                other_features={
                     other: count
                     for name, other in self.store.specs().items()
                     if name != key and (count := len(shas & self.store.films(name).keys()))
@@ -547,7 +547,7 @@ class LibraryState:
         videos: the number of videos that are seen now.
         films: what is kept of those that can be searched.
         missing: the number of videos that were seen earlier and are not there now.
-        others_made: how many of the videos have features of another encoder, or were recognised.
+        other_features: how many of the videos have features of another encoder, or were recognised.
         unreadable: the videos that cannot be encoded.
         others: the number of other files.
     """
@@ -556,7 +556,7 @@ class LibraryState:
     videos: int
     films: Sequence[Film]
     missing: int
-    others_made: Mapping[FeatureSpec, int]
+    other_features: Mapping[FeatureSpec, int]
     unreadable: Sequence[Unreadable]
     others: int
 

@@ -338,7 +338,7 @@ def _show(library: "Library") -> None:
     from rich.text import Text
 
     state = library.state()
-    table, films, made = Table(show_header=False), state.films, state.others_made.items()
+    table, films, counts = Table(show_header=False), state.films, state.other_features.items()
     hours, sizes = sum(film.duration for film in films) / 3600, {film.sha256: film.stamp[1] for film in films}
     rows = {
         "videos": f"{len(films)} of {state.videos} encoded ({hours:.2f} hours)",
@@ -347,9 +347,9 @@ def _show(library: "Library") -> None:
         "taught": _taught(library),
         "features": f"{sum(sizes.values()) / 1e6:,.1f} MB",
         "other encoders": "; ".join(
-            sorted(f"{x.encoder.name}, {x.rate:g} frames per second: {_videos(n)}" for x, n in made if x.dim)
+            sorted(f"{x.encoder.name}, {x.rate:g} frames per second: {_videos(n)}" for x, n in counts if x.dim)
         ),
-        "recognised": "; ".join(sorted(f"{x.encoder.name}: {_videos(n)}" for x, n in made if not x.dim)),
+        "recognised": "; ".join(sorted(f"{x.encoder.name}: {_videos(n)}" for x, n in counts if not x.dim)),
         "library": str(library.store.home),
         "other files": f"{state.others:,}" if state.others else "",
     }

@@ -85,8 +85,8 @@ def find_candidates(
         nearest = backend.nearest(queries, min(vectors, total))
         if nearest is None:
             return None
-        found = (dict.fromkeys(owners[windows].tolist()) for windows in nearest)  # each once, in order
-        best = ([video for video in videos if video >= 0][:wanted] for videos in found)
+        ranked = (dict.fromkeys(owners[windows].tolist()) for windows in nearest)  # each once, in order
+        best = ([video for video in videos if video >= 0][:wanted] for videos in ranked)
         candidates = [np.union1d(others, np.array(videos, np.int64)) for videos in best]
         fewest = min(map(len, candidates))
         if fewest >= wanted or vectors >= total:
@@ -210,10 +210,10 @@ def rescored_timelines(
         sentence: the query.
         windows: the result of `window_timelines`.
     """
-    if (found := model.moments(sentence, stored_windows(model, arrays))) is None:
+    if (moments := model.moments(sentence, stored_windows(model, arrays))) is None:
         return windows
     whole, parts = list[WindowTimeline](), list[WindowTimeline]()
-    for window, (scores, spans) in zip(windows, found, strict=True):
+    for window, (scores, spans) in zip(windows, moments, strict=True):
         if spans is None:
             whole.append(window._replace(scores=scores, moment=None))
             continue
