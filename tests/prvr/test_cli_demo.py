@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 from commands import SMALL
-from rich.console import Console
 
 from prvr.cli import main
 from prvr.data import open_corpus, pack
@@ -65,7 +64,7 @@ def test_a_demo_waits_for_another_one_that_encodes_the_same_videos(
         for video in (tmp_path / "videos").glob("*.mp4"):
             assert other.enter_context(library.store.claimed(encoder_key(library.spec), hash_file(video)))
         monkeypatch.setattr(time, "sleep", lambda seconds: other.close())
-        demo._search_first(Console(), tmp_path / "demo")
+        demo._search_first(tmp_path / "demo")
     assert "by chance, for" in capsys.readouterr().out
 
 

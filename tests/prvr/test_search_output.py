@@ -147,7 +147,7 @@ def test_a_page_holds_its_pictures_and_time_lines(tmp_path: Path) -> None:
     for text in ("no picture: no such file", "0:12-0:18 of 2:08, score 0.500", "also 1:00-1:10"):
         assert text in text_of(page)
     (*_, curve) = re.findall(f"[{BLOCKS}]{{48}}", page)
-    assert curve.index("█") == 7  # part 10 of 64
+    assert curve.index("█") == 8  # part 10 of 64
 
 
 def test_every_output_names_what_was_folded(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_lines_alone_need_no_encoder(
         assert search(films, "--subtitles", "lantern", "--name", "day*", encoder=None) == []
         assert "torn.mp4" in capsys.readouterr().err
         with Library(films) as library:
-            assert (library.spec, library.state().encoded) == (None, 0)
+            assert (library.spec, library.state().films) == (None, [])
     assert not log.exists()
     with Library(films, encoder=NAME) as library:
         assert len(library.search("something red").hits) == 6

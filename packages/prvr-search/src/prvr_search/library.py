@@ -36,7 +36,7 @@ from prvr_search.ranking.results import SearchResult
 from prvr_search.ranking.snapshot import Videos
 from prvr_search.recognisers import open_recogniser
 from prvr_search.store.encoding import Progress, Unreadable, Update
-from prvr_search.store.features import Features, encoder_key
+from prvr_search.store.features import Features, Film, encoder_key
 from prvr_search.store.proof import stamp_at
 from prvr_search.store.store import LibraryUnwritable, Store, feature_files
 from prvr_search.store.upkeep import prune
@@ -318,26 +318,18 @@ class Library:
             key = encoder_key(spec)
             films, videos = self.store.films(key), folders.known(self.folder, listing.videos)
             here = [(video, films[video.sha256]) for video in videos if video.sha256 in films]
-            encoded = [film for _, film in here if film.frames]
             shas = {video.sha256 for video in videos}
             return LibraryState(
                 spec=spec,
                 videos=len(videos),
-                encoded=len(encoded),
-                seconds=sum((film.duration for film in encoded), 0.0),
+                films=[film for _, film in here if film.frames],
                 missing=len({place.sha256 for place in folders.places(self.folder).values()} - shas),
-                bytes=sum({film.sha256: film.stamp[1] for film in encoded}.values()),
-                others_encoded={
-                    (other.encoder.name, other.rate): count
+                other_features={
+                    other: count
                     for name, other in self.store.specs().items()
-                    if name != key and other.dim and (count := len(shas & self.store.films(name).keys()))
+                    if name != key and (count := len(shas & self.store.films(name).keys()))
                 },
-                recognised={
-                    spec.encoder.name: len(shas & self.store.films(name).keys())
-                    for name, spec in self.store.specs().items()
-                    if not spec.dim
-                },
-                unreadable=tuple(Unreadable(video.id, film.reason, film.remedy) for video, film in here if film.reason),
+                unreadable=[Unreadable(video.id, film.reason, film.remedy) for video, film in here if film.reason],
                 others=listing.others,
             )
 
@@ -553,25 +545,19 @@ class LibraryState:
     Args:
         spec: what its features are; None if nothing is encoded yet.
         videos: the number of videos that are seen now.
-        encoded: how many of them can be searched.
-        seconds: their duration.
+        films: what is kept of those that can be searched.
         missing: the number of videos that were seen earlier and are not there now.
-        bytes: size of the features.
-        others_encoded: how many of the videos have features of another encoder, by its name and rate.
-        recognised: how many of the videos were recognised, by the name of the recogniser.
+        other_features: how many of the videos have features of another encoder, or were recognised.
         unreadable: the videos that cannot be encoded.
         others: the number of other files.
     """
 
     spec: FeatureSpec | None
     videos: int
-    encoded: int
-    seconds: float
+    films: Sequence[Film]
     missing: int
-    bytes: int
-    others_encoded: Mapping[tuple[str, float], int]
-    recognised: Mapping[str, int]
-    unreadable: tuple[Unreadable, ...]
+    other_features: Mapping[FeatureSpec, int]
+    unreadable: Sequence[Unreadable]
     others: int
 
 

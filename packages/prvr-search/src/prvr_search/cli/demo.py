@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 
 import prvr
 from prvr.cli.console import progress_bar, stdout
@@ -62,7 +61,7 @@ def run(*, quick: bool = False, output: Annotated[Path, Parameter(metavar="RUN")
     console = stdout()
     # One thread: the matrices are small, and threads would wait for each other on a busy machine.
     with fresh_folder(output, first=output) as run_folder, threads(1):
-        _search_first(console, run_folder.with_name(f"{run_folder.name}-first"))
+        _search_first(run_folder.with_name(f"{run_folder.name}-first"))
         print("\nTraining a new model from scratch, on other videos.")
         corpus = open_corpus_of(config)
         with closing(open_split(config, "train")) as split:
@@ -95,7 +94,7 @@ def run(*, quick: bool = False, output: Annotated[Path, Parameter(metavar="RUN")
     )
 
 
-def _search_first(console: Console, folder: Path) -> None:
+def _search_first(folder: Path) -> None:
     """Draws a few videos, searches them with the model that ships with prvr, and shows the results for a sentence."""
     from prvr.toy.near_misses import relevance
     from prvr_search import Library

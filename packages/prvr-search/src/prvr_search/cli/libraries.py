@@ -338,18 +338,18 @@ def _show(library: "Library") -> None:
     from rich.text import Text
 
     state = library.state()
-    table = Table(show_header=False)
+    table, films, counts = Table(show_header=False), state.films, state.other_features.items()
+    hours, sizes = sum(film.duration for film in films) / 3600, {film.sha256: film.stamp[1] for film in films}
     rows = {
-        "videos": f"{state.encoded} of {state.videos} encoded ({state.seconds / 3600:.2f} hours)",
+        "videos": f"{len(films)} of {state.videos} encoded ({hours:.2f} hours)",
         "missing": f"{state.missing} (features kept; delete with --prune)" if state.missing else "",
         "encoder": "" if state.spec is None else f"{state.spec.encoder.name}, {state.spec.rate:g} frames per second",
         "taught": _taught(library),
-        "features": f"{state.bytes / 1e6:,.1f} MB",
+        "features": f"{sum(sizes.values()) / 1e6:,.1f} MB",
         "other encoders": "; ".join(
-            f"{name}, {rate:g} frames per second: {_videos(count)}"
-            for (name, rate), count in sorted(state.others_encoded.items())
+            sorted(f"{x.encoder.name}, {x.rate:g} frames per second: {_videos(n)}" for x, n in counts if x.dim)
         ),
-        "recognised": "; ".join(f"{name}: {_videos(count)}" for name, count in sorted(state.recognised.items())),
+        "recognised": "; ".join(sorted(f"{x.encoder.name}: {_videos(n)}" for x, n in counts if not x.dim)),
         "library": str(library.store.home),
         "other files": f"{state.others:,}" if state.others else "",
     }

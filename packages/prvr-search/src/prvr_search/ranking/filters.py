@@ -105,7 +105,7 @@ class SearchFilter:
         Condition(
             "after",
             "time",
-            lambda time: lambda x: filmed(x) >= time.timestamp(),
+            lambda time: lambda video: filmed(video) >= time.timestamp(),
             "Filmed after",
             "videos filmed on this date or later",
         ),
@@ -115,7 +115,7 @@ class SearchFilter:
         Condition(
             "before",
             "time",
-            lambda time: lambda x: filmed(x) < time.timestamp(),
+            lambda time: lambda video: filmed(video) < time.timestamp(),
             "Filmed before",
             "videos filmed before this date",
         ),
@@ -125,7 +125,7 @@ class SearchFilter:
         Condition(
             "longer",
             "seconds",
-            lambda seconds: lambda x: x.duration >= seconds,
+            lambda seconds: lambda video: video.duration >= seconds,
             "At least (minutes)",
             "videos of at least this duration",
         ),
@@ -135,7 +135,7 @@ class SearchFilter:
         Condition(
             "shorter",
             "seconds",
-            lambda seconds: lambda x: x.duration <= seconds,
+            lambda seconds: lambda video: video.duration <= seconds,
             "At most (minutes)",
             "videos of at most this duration",
         ),

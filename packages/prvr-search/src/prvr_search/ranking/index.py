@@ -350,22 +350,22 @@ def _hits(
         for video in videos:
             if video not in windows:
                 windows[video] = window_timelines(model, snapshot.vectors(video), text)
-        found = {video: max(window.score for window in windows[video]) for video in videos}
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        results = {video: max(window.score for window in windows[video]) for video in videos}
+        return dict(sorted(results.items(), key=lambda item: (-item[1], item[0])))
 
     def best(k: int) -> dict[int, float]:
         """The scores of the k best videos, best first; of those that the model re-scores, by that score."""
         rescores = None if query.sentence is None or not isinstance(model, Rescores) else model
         depth = k if rescores is None else max(k, rescores.candidates)
-        found = dict([*exact(nearly_best(videos, scores, depth)).items()][:depth])
+        results = dict([*exact(nearly_best(videos, scores, depth)).items()][:depth])
         if rescores is None:
-            return found
+            return results
         rows = list[dict[str, np.ndarray]]()
-        for video, score in found.items():
+        for video, score in results.items():
             window = [window.score for window in windows[video]].index(score)
             rows += stored_windows(model, windows_of(snapshot.vectors(video), window, window + 1))
         parts = [rescores.rescore(str(query.sentence), rows[i : i + _WINDOWS]) for i in range(0, len(rows), _WINDOWS)]
-        rescored = zip(found, np.concatenate(parts).tolist() if parts else (), strict=True)
+        rescored = zip(results, np.concatenate(parts).tolist() if parts else (), strict=True)
         return dict(sorted(rescored, key=lambda item: (-item[1], item[0]))[:k])
 
     def timed(video: int) -> Sequence[WindowTimeline]:

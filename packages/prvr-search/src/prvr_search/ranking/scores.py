@@ -85,8 +85,8 @@ def find_candidates(
         nearest = backend.nearest(queries, min(vectors, total))
         if nearest is None:
             return None
-        found = (dict.fromkeys(owners[windows].tolist()) for windows in nearest)  # each once, in order
-        best = ([video for video in videos if video >= 0][:wanted] for videos in found)
+        ranked = (dict.fromkeys(owners[windows].tolist()) for windows in nearest)  # each once, in order
+        best = ([video for video in videos if video >= 0][:wanted] for videos in ranked)
         candidates = [np.union1d(others, np.array(videos, np.int64)) for videos in best]
         fewest = min(map(len, candidates))
         if fewest >= wanted or vectors >= total:
@@ -105,9 +105,9 @@ def video_scores(snapshot: Snapshot, text: Queries) -> Float32[np.ndarray, "q v"
         DataError: a score is not a number, or as `Snapshot.blocks`.
     """
     best = np.full((len(text), len(snapshot.entries) + 1), -np.inf, np.float32)  # the last one is that of other videos
-    for block in snapshot.blocks():
-        scores = window_scores(snapshot.model, block.arrays, cosines_of(snapshot.model, block.arrays, text))
-        best[:, block.videos] = np.maximum.reduceat(scores, block.starts, axis=0).T
+    for videos, starts, arrays in snapshot.blocks():
+        scores = window_scores(snapshot.model, arrays, cosines_of(snapshot.model, arrays, text))
+        best[:, videos] = np.maximum.reduceat(scores, starts, axis=0).T
     best = best[:, snapshot.originals]
     if np.isnan(best).any():
         raise DataError("a score is not a number: the model returns NaN for this query. Use another model, or the CPU.")
@@ -210,10 +210,10 @@ def rescored_timelines(
         sentence: the query.
         windows: the result of `window_timelines`.
     """
-    if (found := model.moments(sentence, stored_windows(model, arrays))) is None:
+    if (moments := model.moments(sentence, stored_windows(model, arrays))) is None:
         return windows
     whole, parts = list[WindowTimeline](), list[WindowTimeline]()
-    for window, (scores, spans) in zip(windows, found, strict=True):
+    for window, (scores, spans) in zip(windows, moments, strict=True):
         if spans is None:
             whole.append(window._replace(scores=scores, moment=None))
             continue

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,20 +15,6 @@ from prvr_search.vectors.model import Rows, SearchModel, Vector
 
 Numbers = Int64[np.ndarray, " _"]
 """Of videos, or of windows."""
-
-
-class Block(NamedTuple):
-    """The vectors of some videos that are read together.
-
-    Args:
-        videos: `(v)` numbers of the videos; -1: another one, or a copy of one that stands elsewhere.
-        starts: `(v)` the first window of each.
-        arrays: their vectors.
-    """
-
-    videos: Numbers
-    starts: Numbers
-    arrays: Arrays
 
 
 @dataclass(frozen=True)
@@ -99,8 +84,12 @@ class Snapshot(Videos):
         pairs = zip(self.owners, self.pack, strict=False)
         return np.concatenate([np.repeat(owners, file.windows) for owners, file in pairs])
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[tuple[Numbers, Numbers, Arrays]]:
         """The vectors of all videos, about a megabyte at a time.
+
+        Yields:
+            `(v)` numbers of the videos, -1 for another one, or a copy of one that stands elsewhere; `(v)` the first
+            window of each; and their vectors.
 
         Raises:
             VectorsChanged: a file is not there any more.
@@ -108,11 +97,11 @@ class Snapshot(Videos):
         total = np.zeros(self.model.dim)
         for file, owners in zip(self.files, self.owners, strict=True):
             if (owners >= 0).any():
-                block = Block(owners, file.starts[:-1], file.read())
+                arrays = file.read()
                 if self.model.frame_means:  # of the last row of each window
-                    rows = block.arrays["frames"][np.cumsum(block.arrays["frames.counts"]) - 1].astype(np.float32)
+                    rows = arrays["frames"][np.cumsum(arrays["frames.counts"]) - 1].astype(np.float32)
                     total += np.repeat((owners >= 0) / file.windows, file.windows) @ rows
-                yield block
+                yield owners, file.starts[:-1], arrays
         if self.model.frame_means:  # so that they need not be read again for it
             self.__dict__["mean_frame"] = (total / max(1, len(np.unique(self.originals)))).astype(np.float32)
 

@@ -292,7 +292,7 @@ class Service:
     async def exported(self, request: ExportRequest) -> tuple[str, str]:
         """Hits that a client shows as a file, and its ending; errors as of `media`, and where the extra is missing."""
 
-        def made() -> str:
+        def write() -> str:
             hits = []
             for each in request.hits:
                 moment = Moment(each.start, each.end, each.score or 0.0)
@@ -304,7 +304,7 @@ class Service:
                 return csv_table(results, lambda video: video.id)
             return timeline(results, ".otio", lambda video: quote(video.id))
 
-        return await self._media.run(made), request.kind
+        return await self._media.run(write), request.kind
 
     async def clip(self, key: str, start: float, end: float) -> tuple[str, BinaryIO]:
         """A part of a video as a file of its own, with its name; errors as of `media`."""

@@ -58,7 +58,13 @@ def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) ->
     """
     tables = _tables(old / DATABASE)
     hashes = {(sha256, key): digest for sha256, key, digest in tables["features"]}
-    count, specs = 0, _specs(old)
+    count, specs = 0, dict[str, FeatureSpec]()
+    for path in sorted((old / FEATURES).glob(f"*/{_SPEC}")):
+        with suppress(DataError, ValueError, FileNotFoundError):
+            spec = parse_record(FeatureSpec, parse_json(read_text(path), "spec"), "spec", file_names=True)
+            check_spec(spec)
+            if is_key(key := path.parent.name) and encoder_key(spec) == key:
+                specs[key] = spec
     for key, spec in specs.items():
         for path in sorted((old / FEATURES / key).glob("??/*.npy")):
             sha256 = path.stem
@@ -110,28 +116,18 @@ def _tables(file: Path) -> dict[str, list[tuple[Any, ...]]]:
     return tables
 
 
-def _specs(old: Path) -> dict[str, FeatureSpec]:
-    specs: dict[str, FeatureSpec] = {}
-    for path in sorted((old / FEATURES).glob(f"*/{_SPEC}")):
-        with suppress(DataError, ValueError, FileNotFoundError):
-            spec = parse_record(FeatureSpec, parse_json(read_text(path), "spec"), "spec", file_names=True)
-            check_spec(spec)
-            if is_key(key := path.parent.name) and encoder_key(spec) == key:
-                specs[key] = spec
-    return specs
-
-
 def _rows(path: Path, spec: FeatureSpec, digest: object) -> np.ndarray:
     content = read_bytes(path, 8 * LARGE)
     if digest is not None and hashlib.sha256(content).hexdigest() != digest:
         raise DataError("does not match its hash")
     rows = np.load(io.BytesIO(content), allow_pickle=False)
-    if rows.dtype.kind != "f" or rows.ndim != 2 or rows.shape[1] != spec.dim or not len(rows):
-        raise DataError(f"expected a matrix of {spec.dim} columns")
-    rows = rows.astype(np.float32)
-    if not np.isfinite(rows).all():
-        raise DataError("expected finite numbers")
-    return rows
+    if (
+        rows.dtype.kind != "f"
+        or rows.shape != (len(rows) or 1, spec.dim)
+        or not np.isfinite(rows.astype(np.float32)).all()
+    ):
+        raise DataError(f"expected a matrix of {spec.dim} columns and finite numbers")
+    return rows.astype(np.float32)
 
 
 def _places(tables: dict[str, list[tuple[Any, ...]]], folders: Folders, specs: dict[str, FeatureSpec]) -> None:
