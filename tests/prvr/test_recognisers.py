@@ -61,7 +61,7 @@ def test_a_film_is_recognised_once_whatever_it_is_called(collection: Collection)
     assert len(recognised(collection)) == 4
     assert lines(collection, "red wall") == RED
     assert sorted(lines(collection, "wall")) == ["day 2/blue.mp4", "green.mp4", "red.mp4"]
-    assert "0:01 written a red wall" in collection.run("search", str(collection.films), "--subtitles", "red wall")
+    assert "0:01 written: a red wall" in collection.run("search", str(collection.films), "--subtitles", "red wall")
     (collection.films / "red.mp4").rename(collection.films / "day 2" / "wall.mp4")
     shutil.copy(collection.films / "grey.mp4", collection.films / "copy.mp4")
     collection.add()
@@ -79,7 +79,7 @@ def test_what_is_recognised_lies_beside_subtitles(collection: Collection) -> Non
     assert sorted((line["kind"], line["text"]) for line in said) == [("", "The wall is wet"), ("written", "a red wall")]
     page = collection.base / "page.html"
     collection.run("search", str(collection.films), "--subtitles", "red wall", "--html", str(page))
-    assert "0:01 written “a red wall”" in page.read_text("utf-8")
+    assert "0:01 written: “a red wall”" in page.read_text("utf-8")
 
 
 def test_a_film_that_fails_does_not_stop_the_others_and_is_tried_again(
