@@ -312,7 +312,7 @@ def test_a_missing_model_is_asked_for(collection: Collection, monkeypatch: pytes
     monkeypatch.setattr(Walls, "__init__", refuse)
     monkeypatch.setattr("prvr.encoders.download_size", lambda name: 290_000_000)
     said = explained(["library", str(collection.films), "--recognise", NAME], collection.capsys)
-    assert "prvr needs nobody/whisper once, 290 MB. Run again with --download" in said
+    assert "prvr needs a model once: nobody/whisper, 290 MB. Run again with --download" in said
 
 
 def test_sound_is_read_in_stretches_that_lose_nothing(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def _expect_consent(needed: "DownloadNeeded") -> None:
         size = f"size unknown: the hub cannot be reached ({error.reason})"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError(
-            f"prvr needs {needed.name} once, {size}. Run again with --download, or name the folder of a model."
+            f"prvr needs a model once: {needed.name}, {size}. Run again with --download, or name the folder of one."
         ) from needed
     from rich.console import Console
     from rich.prompt import Confirm
