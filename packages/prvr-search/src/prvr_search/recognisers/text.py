@@ -39,9 +39,9 @@ class Text:
         import cv2  # pyright: ignore[reportMissingImports]
 
         shown, texts = dict[str, SubtitleLine](), dict[str, str]()
-        before = np.full((*_GRID, 3), np.inf)
+        before = np.full(_GRID, np.inf)
         for frame in video.sample(_RATE):
-            means = cv2.resize(frame.pixels, _GRID, interpolation=cv2.INTER_AREA).astype(float)
+            means = cv2.resize(frame.pixels, _GRID, interpolation=cv2.INTER_AREA).mean(2)
             if np.abs(means - before).max() > _NOISE:
                 before = means
                 found = self._read(np.ascontiguousarray(frame.pixels[..., ::-1])).txts or ()
