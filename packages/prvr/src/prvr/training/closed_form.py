@@ -71,8 +71,8 @@ class Sums:
     def of(cls, x: Float[Tensor, "r d"], shares: Float[Tensor, " r"], targets: Float[Tensor, "r e"]) -> "Sums":
         """Of some rows, each with its share of the captions, and the sum of their sentences weighted by it."""
         x = F.pad(x, (0, 1), value=1.0)
-        products = (x * shares[:, None]).mT @ x, x.mT @ targets
-        return cls(*(product.double() for product in products), torch.finfo(x.dtype).eps)
+        rows, pairs = (x * shares[:, None]).mT @ x, x.mT @ targets
+        return cls(rows.double(), pairs.double(), torch.finfo(x.dtype).eps)
 
 
 Map = tuple[Float[Tensor, "d e"], Float[Tensor, " e"]]
