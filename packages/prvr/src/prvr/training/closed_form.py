@@ -49,7 +49,7 @@ _FEW = 500  # landmarks with which settings are compared, twice as many with one
 _SAMPLE = 1000  # landmarks between which distances are measured
 _IN_MEMORY = 2**27  # entries of z(x) that are kept between passes
 _UNIT = 1500  # penalties count in this part of the total variance
-VERSION = 2
+VERSION = 3
 """Raised with every change after which a fit gives another map."""
 
 
