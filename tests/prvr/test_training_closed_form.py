@@ -202,6 +202,7 @@ def test_a_fit_to_few_videos(kind: str, frames: str, count: int, tmp_path: Path)
         tmp_path / "tvr", TextData(captions), videos=videos[frames].items(), queries=queries, feature="i3d_resnet"
     )
     options = ["--data-root", str(tmp_path), "--data.cache_dir", str(tmp_path / "cache"), "--fit.kernel", kind]
+    options += ["--fit.penalties", "[1, 1e9]"]  # both are tried
     output = tmp_path / "run"
     assert main(["train", "-q", "--preset", "linear-tvr", *options, "--output", str(output), "--device", "cpu"]) == 0
     path = load_pretrained(output / "best").get_submodule("path")

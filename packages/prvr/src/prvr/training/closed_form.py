@@ -49,7 +49,7 @@ _FEW = 500  # landmarks with which settings are compared, twice as many with one
 _SAMPLE = 1000  # landmarks between which distances are measured
 _IN_MEMORY = 2**27  # entries of z(x) that are kept between passes
 _UNIT = 1500  # penalties count in this part of the total variance
-VERSION = 2
+VERSION = 3
 """Raised with every change after which a fit gives another map."""
 
 
@@ -151,12 +151,18 @@ def total(parts: Iterable[Part], temperature: float = 1.0, fitted: Map | None = 
 
 
 def fit_map(
-    parts: Iterable[Part], equal: Sums, penalty: float, temperature: float, iterations: int, *, centred: bool = True
+    parts: Callable[[], Iterable[Part]],
+    equal: Sums,
+    penalty: float,
+    temperature: float,
+    iterations: int,
+    *,
+    centred: bool = True,
 ) -> Map:
     """The map after some iterations, each with shares by the map before.
 
     Args:
-        parts: the videos, read once for each iteration.
+        parts: gives the videos, once for each iteration.
         equal: their sums with equal shares, which the first map is fitted to.
         penalty: the penalty of ridge regression, in 1,500ths of the total variance of the rows.
         temperature: the temperature of the softmax that gives the shares.
@@ -165,7 +171,7 @@ def fit_map(
     """
     fitted = ridge(equal, penalty / _UNIT, centred=centred)
     for _ in range(iterations):
-        fitted = ridge(total(parts, temperature, fitted), penalty / _UNIT, centred=centred)
+        fitted = ridge(total(parts(), temperature, fitted), penalty / _UNIT, centred=centred)
     return fitted
 
 
@@ -292,24 +298,6 @@ class Landmarks:
             yield Part(of_rows((means - self.mean) * self.scale), start, valid, *captions.targets(videos)), videos
 
 
-class _Passes:
-    """The batches of a fit: kept in memory where they are small, otherwise made again in each pass."""
-
-    def __init__(self, landmarks: Landmarks, captions: Captions, factor: Float[Tensor, "m m"]) -> None:
-        self._landmarks, self._captions, self._factor = landmarks, captions, factor
-        size = captions.num_rows(landmarks.path.windows) * len(factor)
-        self._parts_in_memory = [*self._parts()] if size <= _IN_MEMORY else None
-
-    def __iter__(self) -> Iterator[Part]:
-        return self._parts() if self._parts_in_memory is None else iter(self._parts_in_memory)
-
-    def _parts(self) -> Iterator[Part]:
-        def whitened(rows: Tensor) -> Tensor:
-            return _solved(self._factor, self._landmarks.kernel(rows))
-
-        return (part for part, _ in self._landmarks.parts(self._captions, whitened))
-
-
 def _spread(total: int, most: int) -> Int[Tensor, " n"]:
     """At most so many of the numbers below a total, evenly spread."""
     count = min(most, total)
@@ -382,7 +370,9 @@ class _Fold:
 
     def sumr(self, penalty: float, temperature: float, centred: bool) -> float:
         """SumR of a map of the training videos on the videos that are held out."""
-        return sumr(self.test, fit_map(self.train, self.equal, penalty, temperature, _ITERATIONS, centred=centred))
+        return sumr(
+            self.test, fit_map(lambda: self.train, self.equal, penalty, temperature, _ITERATIONS, centred=centred)
+        )
 
 
 def _folds(
@@ -395,7 +385,7 @@ def _folds(
     batches = [*landmarks.parts(captions, landmarks.kernel)]
     owner = np.concatenate([np.repeat(videos, part.valid.sum(1).tolist()) for part, videos in batches])
     owner = owner[_spread(len(owner), len(landmarks.rows))]
-    for group in groups:
+    for group in groups if selection is None else (*groups, np.empty(0)):
         free = torch.from_numpy(np.flatnonzero(~np.isin(owner, group))).to(landmarks.rows.device)
         factor = landmarks.factor(free)
         sides: tuple[list[Part], list[Part]] = [], []
@@ -403,13 +393,10 @@ def _folds(
             out = np.isin(videos, group)
             for side, here in zip(sides, (~out, out), strict=True):
                 if here.any():
-                    videos_here = part.of(torch.from_numpy(here).to(free.device))
-                    side.append(replace(videos_here, rows=_solved(factor, videos_here.rows[..., free])))
-        yield _Fold(sides[0], total(sides[0]), sides[1])
-    if selection is not None:
-        factor = landmarks.factor()
-        train = [replace(part, rows=_solved(factor, part.rows)) for part, _ in batches]
-        test = [part for part, _ in landmarks.parts(selection, lambda x: _solved(factor, landmarks.kernel(x)))]
+                    side.append(part.of(torch.from_numpy(here).to(free.device)))
+        if selection is not None and not len(group):
+            sides[1].extend(part for part, _ in landmarks.parts(selection, landmarks.kernel))
+        train, test = ([replace(part, rows=_solved(factor, part.rows[..., free])) for part in side] for side in sides)
         yield _Fold(train, total(train), test)
 
 
@@ -450,7 +437,7 @@ def choose(config: Config, captions: Captions, selection: Captions | None = None
     order = np.argsort(_places(captions.split))
     count = min(fit.folds, len(order), max(1, _CHOOSE // len(order)))
     groups = [order[fold :: min(fit.folds, len(order))] for fold in range(count)]
-    captioned = [sum(len(captions.split.queries_of(int(video))) for video in group) for group in groups]
+    captioned = [np.isin(captions.split.query_to_video, group).sum() for group in groups]
     captioned += [] if selection is None else [len(selection.sentences)]
     most = min(fit.landmarks, max(_FEW, 2 * _FEW // len(captioned)))
 
@@ -545,9 +532,14 @@ def fit_choice(captions: Captions, choice: Choice, fit: FitConfig) -> tuple[Path
     most = rows if rows <= 2 * fit.landmarks else fit.landmarks
     landmarks = Landmarks.of(choice.path, captions, _standard(captions, fit), most, choice.width)
     factor = landmarks.factor()
-    passes, centred = _Passes(landmarks, captions, factor), fit.toward == "zero"
+
+    def parts() -> Iterator[Part]:
+        return (part for part, _ in landmarks.parts(captions, lambda x: _solved(factor, landmarks.kernel(x))))
+
+    in_memory = [*parts()] if rows * len(factor) <= _IN_MEMORY else None
+    again = parts if in_memory is None else lambda: in_memory
     settings = choice.penalty, choice.temperature, fit.iterations
-    weight, bias = fit_map(passes, total(passes), *settings, centred=centred)
+    weight, bias = fit_map(again, total(again()), *settings, centred=fit.toward == "zero")
     weight = torch.linalg.solve_triangular(factor.double(), weight, upper=True)
     path = replace(choice.path, landmarks=len(landmarks.rows))
     shared = {"mean": landmarks.mean, "scale": landmarks.scale, "landmarks": landmarks.rows, "widths": landmarks.widths}
