@@ -21,11 +21,12 @@ from test_library_damage import FLIPS, flip
 from video_files import FILM_SECONDS, plain, write_film, write_video
 from video_models import tiny_clip, tiny_whisper
 
-from prvr.encoders import DownloadNeeded, Identity
+from prvr.encoders import DownloadNeeded, FeatureSpec, Identity
 from prvr.errors import DataError
 from prvr_search import Library, Query
 from prvr_search.films import SubtitleLine, VideoFile, open_video
 from prvr_search.films.sound import read_sound
+from prvr_search.store.encoding import Update
 
 pytest.importorskip("av")
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -136,6 +137,16 @@ def test_a_kill_loses_the_film_in_work_at_most(collection: Collection) -> None:
     assert recognised(collection)[3] == done[2]
     assert len(recognised(collection)) == 5
     assert len(lines(collection, "wall")) == 3
+
+
+def test_what_another_process_has_recognised_is_not_done_again(collection: Collection) -> None:
+    recogniser = Walls(NAME, "cpu")
+    spec = FeatureSpec(recogniser.identity, 1.0, dim=0, joint_dim=0)
+    with Library(collection.films) as library, Library(collection.films) as other:
+        late = Update(other.store, other.folder, other.list_videos(), spec, lambda: recogniser)
+        library.recognise(NAME)
+        late.run()
+    assert len(recognised(collection)) == 4
 
 
 def test_a_flipped_bit_never_changes_a_line(collection: Collection) -> None:
