@@ -1,7 +1,7 @@
 """Layers learn small tasks.
 
-`HYPOTHESIS_PROFILE=nightly` trains with more seeds and at two rates (benchmarks/studies/lorentz.md); Euclidean twins
-solve the same tasks.
+`HYPOTHESIS_PROFILE=nightly` trains with more seeds and at two rates (benchmarks/studies/lorentz.md). The Euclidean
+twins solve the same tasks.
 """
 
 from collections.abc import Callable, Iterator
