@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections import Counter
+from dataclasses import MISSING, fields
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,8 +22,10 @@ from kills import START, die, killed
 from prvr.cli import console, main
 from prvr.data.atomic import HALF_WRITTEN
 from prvr.data.sampling import level_counts
+from prvr.encoders import VideoEntry
 from prvr.errors import DataError
 from prvr_search import Library
+from prvr_search.films import open_video
 from prvr_search.store import store as stores
 from prvr_search.store import upkeep
 
@@ -41,6 +44,19 @@ def test_a_folder_is_searched_and_encoded_once(collection: Collection) -> None:
     rows = sum(level_counts(8)) * 3 * 2 * 3  # frames and means, of three numbers in half precision, once
     (vectors,) = collection.cache.rglob("*.vectors")
     assert rows < vectors.stat().st_size < rows + 1_000
+
+
+def test_what_a_file_states_of_itself_is_in_its_record_and_new_fields_have_defaults(tmp_path: Path) -> None:
+    path = film(tmp_path / "films" / "red.mp4", 0)
+    with Library(path.parent, encoder="toy", home=tmp_path / "library") as library:
+        library.update()
+        entry = library.features().entries["red.mp4"]
+    with open_video(path) as video:
+        stated = {name: value for name, value in vars(video.info).items() if value and hasattr(entry, name)}
+    assert len(stated) > 3
+    assert {name: getattr(entry, name) for name in stated} == stated
+    names = [field.name for field in fields(VideoEntry)]
+    assert [f.name for f in fields(VideoEntry)[names.index("codec") + 1 :] if f.default is MISSING] == []
 
 
 def test_folders_that_cannot_be_listed_end_nothing(collection: Collection) -> None:

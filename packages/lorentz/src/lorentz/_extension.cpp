@@ -96,12 +96,15 @@ template <class T, class W> Pair<W> measure(const T *x, const T *y, i64 d, W c) 
   W xx = sum<W>(aa), yy = sum<W>(bb), dd = sum<W>(ee);
   bool is_close = dd < (xx < yy ? xx : yy);
   W close = is_close, xf = is_close ? sum<W>(ae) : -sum<W>(ab), share = xf / (xx + tiny<W>);
-  each<W>(d, [&](i64 i, auto n) INLINE {
-    auto a = lanes<W>(x + i, n), p = (close * a - lanes<W>(y + i, n)) - share * a;
-    cc += p * p;
-  });
-  W pp = sum<W>(cc);
-  if (is_rounding(pp, is_close ? dd : yy)) pp = 0;
+  W ff = is_close ? dd : yy, pp = ff - share * xf;
+  if (sizeof(T) == sizeof(W) || xx * c > (1 << 20) || pp < 0) {  // the difference cancels
+    each<W>(d, [&](i64 i, auto n) INLINE {
+      auto a = lanes<W>(x + i, n), p = (close * a - lanes<W>(y + i, n)) - share * a;
+      cc += p * p;
+    });
+    pp = sum<W>(cc);
+  }
+  if (is_rounding(pp, ff)) pp = 0;
   W h = 1 / c, x0 = std::sqrt(xx + h), y0 = std::sqrt(yy + h), both = x0 * y0;
   W xy = close * xx - xf, beyond = xy + h + both, acute = dd / beyond + (xx / beyond) * (pp * c), obtuse = c * (both - xy) - 1;
   return {close, xx, yy, x0, y0, dd, xf, share, pp, W(0.5) * (xy < -h ? obtuse : acute)};
@@ -358,14 +361,16 @@ struct Call {
 template <class T, class W> void rows(const Call &call, i64 begin, i64 end) {
   if (begin == end) return;
   std::vector<W> scratch(8 * call.n + 2 * call.k);
-  i64 index[64], rest = begin;
+  i64 index[64], rest = begin, last = call.axes - 1, offset[7]{}, step[7]{};
   for (i64 a = call.axes; a-- > 0; rest /= call.shape[a]) index[a] = rest % call.shape[a];
-  for (i64 row = begin; row < end; row++) {
-    i64 offset[7];
+  auto begun = [&] {  // where the vectors of `index` are
     for (int o = 0; o < (call.backward ? 7 : 4); o++) {
-      offset[o] = 0;
+      offset[o] = 0, step[o] = call.operand(o)[2 + last];
       for (i64 a = 0; a < call.axes; a++) offset[o] += index[a] * call.operand(o)[2 + a];
     }
+  };
+  begun();
+  for (i64 row = begin; row < end; row++) {
     auto read = [&](int o) { return (const T *)call.operand(o)[0] + offset[o]; };
     auto out = [&](int o) {
       const i64 *operand = call.operand(o);
@@ -387,7 +392,12 @@ template <class T, class W> void rows(const Call &call, i64 begin, i64 end) {
       case 6: centroid(r); break;
       case 7: centroid_backward(r); break;
     }
-    for (i64 a = call.axes; a-- > 0 && ++index[a] == call.shape[a];) index[a] = 0;
+    if (++index[last] < call.shape[last]) {
+      for (int o = 0; o < 7; o++) offset[o] += step[o];
+      continue;
+    }
+    for (i64 a = call.axes; a-- > 0 && (a == last || ++index[a] == call.shape[a]);) index[a] = 0;
+    begun();
   }
 }
 

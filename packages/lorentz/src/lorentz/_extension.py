@@ -98,7 +98,7 @@ def run(
             strides = (math.prod(tensor.shape[-axes:]) if tensor.shape[:-axes] == lead else 0,)
         else:
             tensor = tensor if _is_dense(tensor, axes) else tensor.contiguous()
-            strides = tensor.expand(*lead, *tensor.shape[-axes:]).stride()[:-axes]
+            strides = tensor.expand(*lead, *tensor.shape[-axes:]).stride()[:-axes] or (0,)
         kept.append(tensor)
         numbers.extend((tensor.data_ptr(), is_sum, *strides))
         return tensor
@@ -111,7 +111,7 @@ def run(
 
     for tensor in (x, y, c, *gradient):
         add(tensor)
-    shape = (math.prod(lead),) if flat else lead
+    shape = (math.prod(lead),) if flat else lead or (1,)
     if gradient:
         results = [gradient_of(x), gradient_of(y)]
         if of_c:

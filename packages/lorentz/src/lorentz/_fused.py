@@ -5,7 +5,6 @@ arithmetic on one number per row. The plain formulas remain what torch.compile t
 taken of.
 """
 
-import inspect
 import math
 from collections.abc import Callable
 from functools import partial
@@ -67,6 +66,13 @@ def of_spaces(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
 class _Function(torch.autograd.Function):
     generate_vmap_rule = True
 
+    @classmethod
+    def apply(cls, *operands: Any) -> Any:
+        """Without torch's own, which binds the operands to names, for as long as a hundred rows take."""
+        if torch._C._are_functorch_transforms_active():
+            return super().apply(*operands)
+        return super(torch.autograd.Function, cls).apply(*operands)
+
     @staticmethod
     def forward(of: Fused, wide: torch.dtype, result: torch.dtype, c: Scalar, *vectors: Tensor) -> Vectors:
         if of.compiled is not None and (done := _extension.run(of.compiled, wide, c, vectors)) is not None:
@@ -114,10 +120,6 @@ class _Function(torch.autograd.Function):
             for operand, tangent in zip(operands, tangents[-len(operands) :], strict=True)
         ]
         return torch.func.jvp(_plain(ctx), tuple(operands), tuple(along))[1], *(None,) * ctx.numbers
-
-
-# torch asks for it in every call; to make it out takes longer than the arithmetic of a hundred rows.
-_Function.forward.__signature__ = inspect.signature(_Function.forward)  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def _plain(ctx: Any) -> Callable[..., Tensor]:

@@ -7,7 +7,7 @@ from torch import Tensor
 from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate
 from ._series import safe_divide, safe_sqrt
-from ._validation import is_number
+from ._validation import check_positive
 from .points import point_spaces
 
 
@@ -32,9 +32,7 @@ def half_aperture(
         >>> half_aperture(torch.tensor([1.0, 0.0]))
         tensor(1.5708)
     """
-
-    if not (is_number(min_radius) and min_radius > 0.0):
-        raise ValueError(f"min_radius: got {min_radius}, expected a number > 0")
+    check_positive("min_radius", min_radius, "cones are wider than a right angle below it")
 
     def kernel(x: Tensor, c: Scalar) -> Tensor:
         r = hyp.root(c) * hyp.length(x)

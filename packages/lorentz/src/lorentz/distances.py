@@ -7,7 +7,7 @@ from torch import Tensor
 from . import _extension
 from . import _hyperboloid as hyp
 from ._fused import Fused, dist_backward, dist_forward, of_spaces
-from ._precision import Precision, Scalar, evaluate, no_autocast, working_dtypes
+from ._precision import Precision, Scalar, evaluate
 from ._series import asinh, safe_sqrt
 from ._validation import check_scalar_like, vectors
 from .points import ambient_points, point_spaces
@@ -56,11 +56,11 @@ def lorentz_inner(u: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"]) -> Float
         >>> lorentz_inner(torch.tensor([2.0, 1.0]), torch.tensor([3.0, 1.0]))
         tensor(-5.)
     """
-    u, v = vectors(least=2, u=u, v=v)
-    wide, result = working_dtypes("native", (u, v))
-    with no_autocast(u.device.type):
-        u, v = u.to(wide), v.to(wide)
-        return ((u[..., 1:] * v[..., 1:]).sum(-1) - u[..., 0] * v[..., 0]).to(result)
+
+    def kernel(u: Tensor, v: Tensor, c: Scalar) -> Tensor:
+        return (u[..., 1:] * v[..., 1:]).sum(-1) - u[..., 0] * v[..., 0]
+
+    return evaluate(kernel, "native", 1.0, *vectors(least=2, u=u, v=v))
 
 
 def inner(

@@ -5,18 +5,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from . import _hyperboloid as hyp
-from ._precision import Precision, Scalar, check_curvature, no_autocast, working_dtypes
+from ._manifold_curvature import one_number
+from ._precision import Precision, Scalar, no_autocast, working_dtypes
 from .distances import dist
 from .maps import project
 from .points import point_spaces
 
 _BLOCK = 2**22  # numbers in memory at a time, for each of a few tensors
-
-
-def _check_one_curvature(c: Scalar) -> None:
-    check_curvature(c)
-    if isinstance(c, Tensor) and c.ndim:
-        raise ValueError(f"c: got shape {tuple(c.shape)}, expected a scalar: all points have one curvature")
 
 
 def _check_rows(name: str, x: Tensor) -> None:
@@ -98,7 +93,7 @@ def topk(
         >>> topk(points[2:], points, 2)
         (tensor([[0., 2.]]), tensor([[2, 1]]))
     """
-    _check_one_curvature(c)
+    number = one_number("c", c, owner="set of points")
     query_space, point_space = point_spaces(c, 2, queries=queries, points=points)
     _check_rows("queries", queries)
     _check_rows("points", points)
@@ -106,7 +101,6 @@ def topk(
     wide, _ = working_dtypes(precision, (query_space, point_space))
     step = max(1, _BLOCK // (len(points) + (2 * k + 16) * points.shape[-1]))
     with torch.no_grad(), no_autocast(points.device.type):
-        number = c.detach().to(wide) if isinstance(c, Tensor) else c
         wide_points = point_space.detach().to(wide)
         blocks = [_nearest(part.to(wide), wide_points, k, number) for part in query_space.detach().split(step)]
         rows = torch.cat(blocks) if blocks else torch.empty(0, k, dtype=torch.int64, device=points.device)

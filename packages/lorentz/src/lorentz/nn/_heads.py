@@ -73,11 +73,11 @@ class _Lift(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, dx: Tensor, dc: Tensor | None, _sign: None, _place: None) -> Tensor:
         point, *c = ctx.saved_tensors
-        before, after = (slice(0), slice(1, None)) if ctx.place == 0 else (slice(-1), slice(0))
-        along = sum(hyp.dot(point[..., part], dx[..., part]) for part in (before, after))
+        time = point.narrow(-1, ctx.place, 1)
+        along = hyp.dot(point, dx) - time * dx.narrow(-1, ctx.place, 1)
         if dc is not None:
             along = along - 0.5 * dc / c[0].square()
-        return torch.cat([dx[..., before], along / point.narrow(-1, ctx.place, 1), dx[..., after]], -1)
+        return dx.slice_scatter(along / time, -1, ctx.place, ctx.place + 1 or None)
 
 
 class _Join(torch.autograd.Function):
@@ -140,18 +140,14 @@ class _Join(torch.autograd.Function):
     def jvp(
         ctx: Any, dtotal: Tensor, dc: Tensor | None, _gap: None, dlargest: Tensor | None, _alive: None
     ) -> tuple[Tensor, Tensor, None]:
-        total, largest, point, factor, bounded, *rest = ctx.saved_tensors
-        c = rest[0] if rest else ctx.number
-        s0, s, ds0, ds = total[..., :1], total[..., ctx.gap :], dtotal[..., :1], dtotal[..., ctx.gap :]
-        dsquared = 2.0 * c * (s0 * ds0 - hyp.dot(s, ds))
-        if dc is not None:
-            dsquared = dsquared + dc * (s0 * s0 - hyp.dot(s, s))
-        dbound = torch.zeros_like(s0)
-        if dlargest is not None:
-            dbound = 2.0 * s0 / largest.square() * (ds0 - s0 * dlargest / largest)
-        dfactor = -0.5 * factor * factor.square() * torch.where(bounded, dbound, dsquared)
-        dm = (ds * factor + s * dfactor).flatten(-2)
-        dtime = hyp.dot(point[..., 1:], dm)
-        if dc is not None:
-            dtime = dtime - 0.5 * dc / c.square()
-        return torch.cat([dtime / point[..., :1], dm], -1), dfactor, None
+        """The gradient of the gradient, which is linear: forward mode inside of forward mode is not to be had."""
+        total, largest, point, factor, _, *c = ctx.saved_tensors
+
+        def join(total: Tensor, largest: Tensor, c: Scalar = ctx.number) -> tuple[Tensor, ...]:
+            return _Join.forward(total, c, ctx.gap, None if ctx.unit else largest, factor > 0)[:2]
+
+        operands = (total, largest, *c)
+        along = zip(operands, (dtotal, dlargest, dc), strict=False)
+        pull = torch.func.vjp(join, *operands)[1]
+        push = torch.func.vjp(pull, (torch.zeros_like(point), torch.zeros_like(factor)))[1]
+        return *push(tuple(torch.zeros_like(x) if d is None else d for x, d in along))[0], None

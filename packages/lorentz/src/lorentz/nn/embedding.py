@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lorentz import functional as lf
-from lorentz._validation import described
+from lorentz._validation import check_positive, described
 
 from ._layer import OnHyperboloid, check_features
 from .curvature import Curvature
@@ -63,8 +63,7 @@ class LorentzEmbedding(OnHyperboloid):
         check_features("embedding_dim", embedding_dim)
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ValueError(f"padding_idx: got {padding_idx}, expected one of the {num_embeddings} numbers")
-        if not 0.0 < radius < float("inf"):
-            raise ValueError(f"radius: got {radius}, expected a finite number > 0")
+        check_positive("radius", radius, "a distance from the origin")
         self.num_embeddings, self.embedding_dim, self.sparse = num_embeddings, embedding_dim, sparse
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         self.radius = radius
