@@ -162,7 +162,7 @@ def losses() -> str:
 
 def encoders() -> str:
     """A table of the encoders that features can be made with."""
-    text = ["| `--encoder` | frames | sentences | what it is |", "|---|---|---|---|"]
+    text = ["| `--encoder` | frames or clips | sentences | what it is |", "|---|---|---|---|"]
     for entry in ENCODERS:
         family = entry.part
         sides = ["yes" if side else "" for side in (family.frames, family.text)]

@@ -19,7 +19,7 @@ key="$(pwd) $(cat "${inputs[@]}" | cksum)"
 holds() { [[ -f $1 && "$(cat "$1")" == "$key" ]]; }
 stamp=$env/.stamp
 if holds "$stamp"; then exit 0; fi
-what=("packages/prvr[encoders,plot]" --editable "packages/prvr-search[serve,milvus,otio]")
+what=("packages/prvr[encoders,plot]" --editable "packages/prvr-search[serve,milvus,otio,ocr]")
 groups=(--group dev)
 if [[ -n $versions ]]; then
   groups=(--group test --group docs --group build)

@@ -21,12 +21,14 @@ pytest.importorskip("fastapi")
 pytest.importorskip("av")
 pytest.importorskip("playwright")
 
+from counting_recogniser import NAME as RECOGNISER
+from counting_recogniser import Walls
 from PIL import Image
 from playwright import sync_api as playwright
 from serving import EVIL, GREYS, TOKEN, Served, listening, make_library, shared, wait_for
 from video_files import cut, noise, plain, write_video
 
-from prvr_search.films import open_video
+from prvr_search.films import SubtitleLine, open_video
 from prvr_search.output import clock, clock_span
 from prvr_search.serve import ServeLimits, ServeSettings
 
@@ -397,6 +399,23 @@ def test_what_was_found_by_what_is_said_plays_there(page: Any, tmp_path: Path) -
         assert page.locator(".card", has_text="mute.mp4").locator(".score").text_content().startswith("score ")
         card.locator(".open").click()
         assert 3.9 <= until(page, PLAYING) <= 5.4
+
+
+def test_what_a_recogniser_gave_says_so(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = [SubtitleLine(4.0, 5.0, "a red circle rises", kind="said")]
+    monkeypatch.setattr(Walls, "recognise", lambda self, video: heard)
+    served = make_library(tmp_path, "talk.mp4", frames=plain(range(60, 180)))
+    with served.library() as library:
+        library.recognise(RECOGNISER)
+    with listening(served) as address:
+        page.goto(f"{address}/#q=a+red+circle+rises")
+        card = page.locator(".card", has_text="talk.mp4")
+        card.wait_for()
+        assert card.locator(".score").text_content() == "said"
+        assert card.locator(".spoken").text_content() == "0:04 said: “a red circle rises”"
+        card.locator(".spoken").click()
+        page.locator("#lines button").wait_for()
+        assert page.locator("#lines .match").all_inner_texts() == ["0:04 said: a red circle rises"]
 
 
 def test_a_link_leads_to_a_moment(page: Any, address: str, told: list[str]) -> None:

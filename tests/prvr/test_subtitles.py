@@ -89,7 +89,7 @@ def test_a_line_is_found_with_its_moment(films: Path) -> None:
         hits = search(films, "--subtitles", words)
         assert names(hits) == [video]
         assert (hits[0]["start"], hits[0]["end"]) == (start, end)
-        assert hits[0]["lines"] == [{"start": start, "end": end, "text": text, "language": language}]
+        assert hits[0]["lines"] == [{"start": start, "end": end, "text": text, "language": language, "kind": ""}]
         assert names(search(films, words))[0] == video  # as a sentence, which is about the picture too
 
 
@@ -238,7 +238,7 @@ def test_the_api_finds_lines(films: Path) -> None:
     search(films, "something red")
     served = Served(films, films.parent / "data" / "prvr" / "library", NAME)
     with TestClient(app_of(served), base_url=HOST) as client:
-        line = {"start": 0.5, "end": 1.5, "text": "Die Kühe stehen auf der Wiese", "language": "de"}
+        line = {"start": 0.5, "end": 1.5, "text": "Die Kühe stehen auf der Wiese", "language": "de", "kind": ""}
         (hit,) = client.get("/api/search", params={"subtitles": "kühe"}).json()["hits"]
         assert (hit["video"]["name"], hit["lines"]) == ("day 2/cows.mp4", [line])
         lines = client.get(f"/api/videos/{hit['video']['key']}/lines").json()

@@ -170,7 +170,7 @@ def test_without_a_terminal_a_search_says_what_it_needs(
     hub: type[Hub], videos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["search", str(videos), "a dog"]
-    assert f"prvr needs an encoder once: {DEFAULT_ENCODER}, 816 MB. Run again" in explained(line, capsys)
+    assert f"prvr needs a model once: {DEFAULT_ENCODER}, 816 MB. Run again" in explained(line, capsys)
     for status, said in ((200, "0 MB"), (503, "size unknown: the hub cannot be reached (503: refused)")):
         hub.status = status
         assert f"owner/clip, {said}. Run again with --download" in explained([*line, "--encoder", NAME], capsys)

@@ -78,6 +78,42 @@ def tiny_roberta(folder: Path) -> Path:
     return _save(_random(RobertaModel(config)), folder)
 
 
+def tiny_whisper(folder: Path) -> Path:
+    """A Whisper whose tokens are letters, a few special ones, and times."""
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import (
+        GenerationConfig,
+        WhisperConfig,
+        WhisperFeatureExtractor,
+        WhisperForConditionalGeneration,
+        WhisperTokenizer,
+    )
+
+    special = ["<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|startofprev|>"]
+    special += ["<|notimestamps|>"]  # the times come after it
+    tokenizer: Any = WhisperTokenizer({letter: i for i, letter in enumerate(sorted(ByteLevel.alphabet()))}, [])
+    tokenizer.add_tokens(special, special_tokens=True)
+    tokenizer.add_tokens([f"<|{number / 50:.2f}|>" for number in range(1501)])
+    end, start, english, transcribe, before, timeless = tokenizer.convert_tokens_to_ids(special)
+    ends: Any = {"pad_token_id": end, "bos_token_id": end, "eos_token_id": end, "decoder_start_token_id": start}
+    layers: Any = {"layers": 1, "attention_heads": 2, "ffn_dim": 16}
+    sizes: Any = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in layers.items()}
+    config = WhisperConfig(vocab_size=len(tokenizer), d_model=16, max_target_positions=32, **sizes, **ends)
+    model: Any = _random(WhisperForConditionalGeneration(config))
+    model.generation_config = GenerationConfig(
+        is_multilingual=True,
+        lang_to_id={"<|en|>": english},
+        task_to_id={"transcribe": transcribe},
+        no_timestamps_token_id=timeless,
+        prev_sot_token_id=before,
+        max_length=32,
+        **ends,
+    )
+    for part in (model, tokenizer, WhisperFeatureExtractor()):
+        part.save_pretrained(folder)
+    return folder
+
+
 def _random(model: Any) -> Any:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():

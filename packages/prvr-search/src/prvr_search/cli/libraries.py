@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -13,7 +14,7 @@ from cyclopts import Parameter
 
 from prvr.cli.console import CommandError, progress_bar, show_next, stdout
 from prvr.cli.folders import device_of
-from prvr.cli.options import Device, app, parsed_by
+from prvr.cli.options import Device, app, import_parts, parsed_by
 from prvr.errors import DataError
 from prvr.reading import printable
 from prvr_search.cli.clip import VIDEOS, Name, Place
@@ -199,7 +200,7 @@ def _expect_consent(needed: "DownloadNeeded") -> None:
         size = f"size unknown: the hub cannot be reached ({error.reason})"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError(
-            f"prvr needs {needed.name} once, {size}. Run again with --download, or name the folder of a model."
+            f"prvr needs a model once: {needed.name}, {size}. Run again with --download, or name the folder of one."
         ) from needed
     from rich.console import Console
     from rich.prompt import Confirm
@@ -239,6 +240,13 @@ def _shard(text: str) -> tuple[int, int]:
     return int(part), int(parts)
 
 
+def _is_module(name: str) -> bool:
+    """Whether `--import` names a Python module, and no folder."""
+    root = name.partition(".")[0]
+    may_be = root.isidentifier() and not Path(name).is_dir()
+    return may_be and (Path(f"{root}.py").is_file() or find_spec(root) is not None)
+
+
 @app.command(name="library", group=VIDEOS)
 def run(
     folder: Folder,
@@ -250,7 +258,7 @@ def run(
     shard: Annotated[tuple[int, int] | None, parsed_by(_shard, "I/N")] = None,
     verify: bool = False,
     prune: bool = False,
-    import_: Annotated[Path | None, Parameter(name="--import", metavar="LIBRARY")] = None,
+    import_: Annotated[list[str], Parameter(name="--import", metavar="LIBRARY")] = [],
     move: Place = None,
     drop: Name = None,
 ) -> int:
@@ -267,7 +275,8 @@ def run(
         shard: with --update: encode only part I of N, so that N computers can share the work
         verify: check the features of these videos against their hashes; the exit code is 1 if any are damaged
         prune: delete the features of videos that were removed from FOLDER; not of those on an offline disk
-        import_: import the features of another library, for example from another computer; or a module
+        import_: import the features of another library, for example from another computer; or, as with other commands,
+            a Python module; can be repeated
         move: move the whole library, of all folders, to another place
         drop: delete what a recogniser, or an encoder that no folder is searched with any more, has made
     """
@@ -277,11 +286,15 @@ def run(
     from prvr_search.store.upkeep import drop_encoder, import_from
     from prvr_search.store.upkeep import move as move_library
 
+    modules = [name for name in import_ if _is_module(name)]
+    import_parts(modules)
     problems: tuple[str, ...] = ()
     with opened_library(folder, args, update=False) as library:
-        if import_ is not None:
+        for other in import_:
+            if other in modules:
+                continue
             with library.store.in_use():
-                count, skipped = import_from(library.store, import_)
+                count, skipped = import_from(library.store, Path(other))
             print(
                 f"imported: {_videos(count)}"
                 + (f"; {skipped:,} skipped (features missing, damaged or invalid)" if skipped else "")

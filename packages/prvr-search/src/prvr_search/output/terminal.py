@@ -72,9 +72,9 @@ def line_head(line: SubtitleLine) -> str:
 
     Examples:
         >>> line_head(SubtitleLine(65.0, 67.0, "the harbour", kind="said"))
-        '1:05 said'
+        '1:05 said:'
     """
-    return f"{clock(line.start)} {line.kind}".rstrip()
+    return clock(line.start) + (f" {line.kind}:" if line.kind else "")
 
 
 def count_line(result: SearchResult) -> str:

@@ -10,10 +10,11 @@ from prvr.errors import require
 from prvr_search.films import SubtitleLine, VideoFile
 
 _RATE = 1.0  # pictures per second
+_GRID, _NOISE = (128, 128), 4.0  # parts of a picture, of 255: it is read again where the mean of one differs by more
 
 
 class Text:
-    """Reads a picture a second; a line that stands in consecutive pictures is one.
+    """Reads a picture a second, unless it is the one before; a line that stands in consecutive pictures is one.
 
     Args:
         name: of the recogniser.
@@ -35,13 +36,16 @@ class Text:
 
     def recognise(self, video: VideoFile) -> Iterator[SubtitleLine]:
         """See `prvr_search.recognisers.Recogniser`."""
-        shown: dict[str, SubtitleLine] = {}
-        pixels, texts = None, dict[str, str]()
+        import cv2  # pyright: ignore[reportMissingImports]
+
+        shown, texts = dict[str, SubtitleLine](), dict[str, str]()
+        before = np.full(_GRID, np.inf)
         for frame in video.sample(_RATE):
-            if frame.pixels is not pixels:  # it is where the same picture is sampled again
-                pixels = frame.pixels
-                found = self._read(np.ascontiguousarray(pixels[..., ::-1])).txts or ()
-                texts = {"".join(filter(str.isalnum, text.casefold())): text for text in found}
+            means = cv2.resize(frame.pixels, _GRID, interpolation=cv2.INTER_AREA).mean(2)
+            if np.abs(means - before).max() > _NOISE:
+                before = means
+                found = self._read(np.ascontiguousarray(frame.pixels[..., ::-1])).txts or ()
+                texts = {key: text for text in found if (key := "".join(filter(str.isalnum, text.casefold())))}
             for key in shown.keys() - texts.keys():
                 yield shown.pop(key)
             start, end = frame.time - 0.5 / _RATE, frame.time + 0.5 / _RATE

@@ -193,16 +193,16 @@ class Update:
         try:
             with open_video(video.path) as file:
                 if not file.info.comment.startswith(CLIP):
-                    if self.spec is not None and not self.spec.dim:
-                        lines = _recognised(self.encoder, file, report)
-                        _expect_readable(video, file.read_error)
-                        self.store.add(Film(video.sha256, spec=self.spec), None, lines)
-                        self.done.add(video.sha256)
-                        return
-                    if self.spec is not None:
+                    lines, film = None, Film(video.sha256, spec=self.spec)
+                    if self.spec is not None and self.spec.dim:
                         rows = encode_video(file, self.encoder, self.spec.rate, report=report)
+                    elif self.spec is not None:
+                        lines = _recognised(self.encoder, file, report)
                     _expect_readable(video, file.read_error)
-                    self._keep(Film(video.sha256, spec=self.spec), file, rows)
+                    if lines is None:
+                        self._keep(film, file, rows)
+                    else:
+                        self.store.add(film, None, lines)
                     self.done.add(video.sha256)
                     return
                 passing = file.read_error

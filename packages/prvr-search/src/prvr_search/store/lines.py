@@ -126,9 +126,12 @@ class Lines:
             listed = {path for _, path in sources}
             for sha256, name in states.keys() - sources.keys():
                 path = Path(name)
-                is_gone = bool(listing.videos) and below(path, [folder]) and not below(path, [*listing.unlisted])
-                is_gone = name in listed or (is_gone and not path.exists())
-                if is_gone if path.is_absolute() else sha256 not in films.get(name, {}):  # of a file of the library
+                if path.is_absolute():
+                    is_gone = bool(listing.videos) and below(path, [folder]) and not below(path, [*listing.unlisted])
+                    is_gone = name in listed or (is_gone and not path.exists())
+                else:  # a file of the library
+                    is_gone = sha256 not in films.get(name, {})
+                if is_gone:
                     self._replace((sha256, name), None)
             self._save()
 

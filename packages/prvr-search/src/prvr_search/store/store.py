@@ -155,14 +155,14 @@ class Store:
         try:
             return read_features(path)
         except FileNotFoundError as error:
-            raise DataError(f"{path}: no such file. Run the command again to make it.") from error
+            raise DataError(f"{path}: no such file. Run the command that made it again.") from error
         except OSError as error:
             raise FeaturesUnreachable(f"{error} Will retry on the next run.") from error
         except DataError as error:
             self._films.get(key, {}).pop(sha256, None)
             put_aside(path)
             self.touch()
-            raise DataError(f"{error} Run the command again to make it.") from error
+            raise DataError(f"{error} Run the command that made it again.") from error
 
     def lines_of(self, film: Film) -> Sequence[SubtitleLine]:
         """The lines that the file of a film holds; errors as of `read`."""

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec
 from io import StringIO, TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,9 +79,7 @@ def launch(
         try:
             add_commands(words[0] if words and not words[0].startswith("-") else "")
             if imports and _has_import(words[0] if words else ""):
-                others = [name for name in imports if not _is_module(name)]
-                words = (*words, *(f"--import={name}" for name in others))
-                imports = [name for name in imports if name not in others]
+                words, imports = (*words, *(f"--import={name}" for name in imports)), []
             if imports:
                 import_parts(imports)
                 imported.extend(imports)
@@ -105,15 +102,6 @@ def launch(
             return complain(error)
         finally:
             imported.clear()
-
-
-def _is_module(name: str) -> bool:
-    """Whether `--import` of a command that has such an option of its own names a module, which is not imported yet."""
-    from prvr.config import module_of
-
-    root = module_of(name).partition(".")[0]
-    is_found = root.isidentifier() and (find_spec(root) is not None or Path(f"{root}.py").is_file())
-    return is_found and not Path(name).is_dir()
 
 
 def _has_import(name: str) -> bool:

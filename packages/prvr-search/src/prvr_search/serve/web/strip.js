@@ -16,7 +16,7 @@ export function clock(seconds) {
 
 /** When a line is shown, and whether it is said or written, if a recogniser gave it. */
 export function lineHead(line) {
-  return `${clock(line.start)} ${line.kind}`.trim();
+  return clock(line.start) + (line.kind && ` ${line.kind}:`);
 }
 
 /** From the second in which a moment starts to that by which it has ended, as `prvr search` prints it. */
