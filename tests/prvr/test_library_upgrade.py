@@ -66,7 +66,7 @@ def collection(collection: Collection) -> Collection:
                 insert("faults", sha256, key, film.reason, film.remedy)
                 continue
             path = collection.base / "old features" / key / sha256[:2] / f"{sha256}.npy"
-            path.parent.mkdir(parents=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             np.save(path, store.read(key, sha256).rows.astype(np.float16))
             insert("features", sha256, key, film.frames, hashlib.sha256(path.read_bytes()).hexdigest())
             insert(

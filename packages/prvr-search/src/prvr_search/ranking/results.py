@@ -134,7 +134,8 @@ def fold(hits: Sequence[SearchHit]) -> tuple[SearchHit, ...]:
     """
     folded: list[SearchHit] = []
     for hit in hits:
-        for place, better in [*enumerate(folded)][-NEIGHBOURS:]:
+        for place in range(max(0, len(folded) - NEIGHBOURS), len(folded)):
+            better = folded[place]
             if _are_duplicates(better, hit):
                 folded[place] = replace(better, alike=(*better.alike, hit.video, *hit.copies, *hit.alike))
                 break
