@@ -394,7 +394,7 @@ def _clips(
 
     for frame in frames:
         held.append(frame)
-        while start() + window.frames <= first + len(held):
+        while start() + window.frames <= first + len(held) and (row + 0.5) / rate <= frame.time:
             yield held[start() - first :][: window.frames]
             row += 1
         passed = max(0, min(start() - first, len(held) - window.frames))  # the last clip takes the last frames
