@@ -75,6 +75,8 @@ def test_causal_attention_is_the_mask_below_the_diagonal(heads: tuple[int]) -> N
     below = torch.ones(7, 7, dtype=torch.bool).tril()
     out = module(x, x, x, is_causal=True)
     assert torch.equal(out, module(x, x, x, mask=below))
+    shown = torch.arange(7) % 3 != 1  # a key counts where both let it
+    assert torch.equal(module(x, x, x, is_causal=True, mask=shown), module(x, x, x, mask=shown & below))
     last = module(x[:, 4:], x, x, is_causal=True)  # the last queries see what comes before them
     torch.testing.assert_close(last, out[:, 4:])
 
