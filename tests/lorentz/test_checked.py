@@ -125,5 +125,5 @@ def test_coordinates_of_the_ball_are_inside_of_its_radius(c: float) -> None:
     p = torch.tensor([0.0, 0.9 / c**0.5])
     with lorentz.checked():
         assert poincare_dist(p, -p, c).isfinite()
-        with pytest.raises(ValueError, match=r"^q: 1 of 1 points .* up to 1\.08, expected below 1"):
+        with pytest.raises(ValueError, match=r"^q: 1 of 1 points .* up to 1[.]08"):
             poincare_dist(p, -1.2 * p, c)
