@@ -189,7 +189,7 @@ def test_half_precision_and_mixed_dtypes_are_computed_as_before(calls: list[int]
 
 
 @pytest.mark.parametrize("name", ["dist", "logmap", "expmap", "centroid"])
-@pytest.mark.parametrize("radius", [1, 24, 88])
+@pytest.mark.parametrize("radius", [1, 7, 24, 88])
 def test_as_right_as_the_textbook(name: str, radius: float, calls: list[int]) -> None:
     assert max(errors_at(name, radius, 1.0, torch.float32, "auto")) <= 2.0 * torch.finfo(torch.float32).eps
     if name == "dist":
