@@ -16,8 +16,9 @@ output layer, and leave it. The last table holds what is kept for the backward p
 --target FOLDER hypll`). Points lie at distance 4, pairs at 0.5; times are those of forward and backward, also in
 float64. Errors are those of float32 against the same library in float64: of points as distances, of numbers and vectors
 relative. Peers without such a layer get the usual one of their own operations: attention by -d^2 and a mean in the
-tangent space. With `--extension FILE` (`python packages/lorentz/hatch_build.py FILE`) ours are the compiled operations,
-and "pure" ours without them. `--what compiled` compares within torch.compile and leaves out what does not compile.
+tangent space; "flat" is what torch has in their place in Euclidean space. With `--extension FILE` (`python
+packages/lorentz/hatch_build.py FILE`) ours are the compiled operations, and "pure" ours without them. `--what compiled`
+compares within torch.compile and leaves out what does not compile.
 
 `--what card` measures `dist` on a CUDA device, in milliseconds and over its floor, three copies: x and y are read
 twice, two gradients are written.
@@ -395,6 +396,25 @@ def hypll_peer(dtype: torch.dtype) -> dict[str, tuple[Callable[..., Any], tuple[
     }
 
 
+def flat_peer(dtype: torch.dtype) -> dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]]:
+    """What takes the place of each in flat space."""
+    x, y, v = peer_points(dtype)
+    edges, weight = torch.rand(ROWS, ROWS).to(dtype), nn.Linear(WIDTH + 1, WIDTH + 1).to(dtype)
+    attend = nn.MultiheadAttention(WIDTH + 1, 1, batch_first=True).to(dtype)
+    return {
+        "dist": (lambda x, y: (x - y).norm(dim=-1), (x, y)),
+        "expmap": (torch.add, (x, v)),
+        "logmap": (lambda x, y: y - x, (x, y)),
+        "pairwise": (torch.cdist, (x[:PAIRS], y[:PAIRS])),
+        "linear": (weight, (x,)),
+        "attention": (lambda x: attend(x, x, x, need_weights=False)[0], (x.unflatten(0, (-1, 64)),)),
+        "centroid": (lambda x: x.mean(0), (x,)),
+        "mean": (lambda x: x.mean(0), (x,)),
+        "batch norm": (nn.BatchNorm1d(WIDTH + 1).to(dtype), (x,)),
+        "graph convolution": (lambda x: edges @ weight(x) / edges.sum(-1, keepdim=True), (x,)),
+    }
+
+
 def peer_tasks(make: Peer, in_ball: bool, compiled: bool, extension: str = "0") -> Tasks:
     """Times of forward and backward, and the largest error of a row; or only times, compiled."""
     os.environ["LORENTZ_EXTENSION"] = extension
@@ -420,7 +440,7 @@ def peer_tasks(make: Peer, in_ball: bool, compiled: bool, extension: str = "0") 
             except torch._dynamo.exc.TorchDynamoException:  # hypll's linear layer does not compile
                 continue
             calls[name + suffix] = call
-            if not suffix and not compiled:
+            if not suffix and not compiled and make is not flat_peer:
                 calls[f"{name}, error"] = partial(error, name)
     return calls
 
@@ -435,7 +455,7 @@ def compare_peers(
 ) -> dict[str, Any]:
     """The table of times over ours, and of errors; the figures of both."""
     peers = [("lorentz", our_peer, extension or "0"), ("geoopt", geoopt_peer, "0")]
-    peers += [("pure", our_peer, "0")] if extension else []
+    peers += [("flat", flat_peer, "0"), *([("pure", our_peer, "0")] if extension else [])]
     sides = [Contender(name, peer_tasks, (make, False, compiled, use)) for name, make, use in peers]
     if folder is not None:
         sides.append(Contender("hypll", peer_tasks, (hypll_peer, True, compiled), (folder,)))

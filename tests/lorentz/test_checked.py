@@ -14,6 +14,7 @@ import lorentz
 import lorentz.functional as lf
 from lorentz import nn
 from lorentz.manifold import Lorentz
+from lorentz.models import poincare_dist
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -117,3 +118,12 @@ def test_values_on_a_card_are_checked_where_asked_and_never_read_else() -> None:
                 call()
             assert device.reads
         assert layer(x).shape == (6, 4)
+
+
+@pytest.mark.parametrize("c", [0.25, 4.0])
+def test_coordinates_of_the_ball_are_inside_of_its_radius(c: float) -> None:
+    p = torch.tensor([0.0, 0.9 / c**0.5])
+    with lorentz.checked():
+        assert poincare_dist(p, -p, c).isfinite()
+        with pytest.raises(ValueError, match=r"^q: 1 of 1 points .* up to 1[.]08"):
+            poincare_dist(p, -1.2 * p, c)

@@ -189,7 +189,7 @@ def test_half_precision_and_mixed_dtypes_are_computed_as_before(calls: list[int]
 
 
 @pytest.mark.parametrize("name", ["dist", "logmap", "expmap", "centroid"])
-@pytest.mark.parametrize("radius", [1, 24, 88])
+@pytest.mark.parametrize("radius", [1, 7, 24, 88])
 def test_as_right_as_the_textbook(name: str, radius: float, calls: list[int]) -> None:
     assert max(errors_at(name, radius, 1.0, torch.float32, "auto")) <= 2.0 * torch.finfo(torch.float32).eps
     if name == "dist":
@@ -209,3 +209,13 @@ def test_none_where_it_is_not_wanted(built: Path, monkeypatch: pytest.MonkeyPatc
             lorentz.dist(*lf.project(torch.zeros(2, 1, 2)))
     finally:
         LIBRARY.cache_clear()
+
+
+@pytest.mark.parametrize("chosen", ["dist", "logmap", "expmap", "centroid"])
+def test_one_row_without_batch_axes(chosen: str, calls: list[int]) -> None:
+    x, y = drawn(chosen, "strided", "number", torch.float32)[0]
+    tensors = [x[0], y[0]] if chosen == "centroid" else [x[0, 0], y[0, 0]]
+    compiled = value_and_gradients(OPERATIONS[chosen], tensors, 0.7)
+    assert len(calls) == 2
+    wide = value_and_gradients(partial(OPERATIONS[chosen], precision="float64"), [z.double() for z in tensors], 0.7)
+    close(compiled, [z.float() for z in wide], 1e-6)

@@ -3,9 +3,11 @@
 import pytest
 import torch
 from nightly import crossed
+from torch.autograd import forward_ad
 
 import lorentz.functional as lf
 from lorentz.nn import Curvature, LorentzMultiheadAttention
+from lorentz.nn._heads import joined
 
 
 def attention(**options: object) -> LorentzMultiheadAttention:
@@ -75,6 +77,8 @@ def test_causal_attention_is_the_mask_below_the_diagonal(heads: tuple[int]) -> N
     below = torch.ones(7, 7, dtype=torch.bool).tril()
     out = module(x, x, x, is_causal=True)
     assert torch.equal(out, module(x, x, x, mask=below))
+    shown = torch.arange(7) % 3 != 1  # a key counts where both let it
+    assert torch.equal(module(x, x, x, is_causal=True, mask=shown), module(x, x, x, mask=shown & below))
     last = module(x[:, 4:], x, x, is_causal=True)  # the last queries see what comes before them
     torch.testing.assert_close(last, out[:, 4:])
 
@@ -93,3 +97,23 @@ def test_a_cache_of_keys_and_values_decodes_as_the_whole_sequence(parts: list[in
     assert cache["keys"].shape[1] == cache["values"].shape[1] == 6
     tolerance = 2e-6 if dtype == torch.float32 else 1e-13
     torch.testing.assert_close(torch.cat(outs, 1), whole, rtol=tolerance, atol=tolerance)
+
+
+def test_forward_mode_of_joined_heads_with_and_without_the_bound() -> None:
+    space = torch.randn(2, 3, 3, dtype=torch.float64)
+    time = space.norm(dim=-1, keepdim=True) + torch.tensor([1e-3, 1.0, 5.0], dtype=torch.float64)[:, None]
+    largest = torch.tensor([[[0.5], [2.0], [3.0]]], dtype=torch.float64)
+    c = torch.tensor(0.7, dtype=torch.float64)
+    inputs, along = (torch.cat([time, space], -1), largest, c), []
+    bounded = (time / largest).square() > c * (time.square() - space.square().sum(-1, keepdim=True))
+    assert 0 < bounded.sum() < bounded.numel()
+    for learned in (True, False):  # with a formula of its own, and by torch's
+        with forward_ad.dual_level():
+            total, most, number = (
+                forward_ad.make_dual(
+                    x.clone().requires_grad_(learned), torch.linspace(0.5, 1.0, x.numel()).to(x).view(x.shape)
+                )
+                for x in inputs
+            )
+            along.append(forward_ad.unpack_dual(joined(total, number, 1, most)).tangent)
+    torch.testing.assert_close(*along)

@@ -103,6 +103,14 @@ def test_callback_sees_each_step_and_may_replace_x():
     assert torch.equal(replaced, diffusion.sample(other, None, timesteps=[5, 1]))
 
 
+def test_what_a_callback_puts_into_padding_is_left_out():
+    diffusion, mask = ConditionalDiffusion(lambda x, t, c, mask: 0.5 * x, cosine(10), eta=0.0), torch.ones(3, 2).bool()
+    mask[0, 1] = False
+    out = diffusion.sample(draw(*SHAPE), None, timesteps=[8, 5], mask=mask, callback=lambda i, t, x: x + 1)
+    assert not out[0, 1].any()
+    assert out[mask].all()
+
+
 def test_another_sampler_for_the_same_denoiser():
     def denoiser(sample, timestep, condition):
         return torch.tanh(sample)

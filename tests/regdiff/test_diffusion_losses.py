@@ -59,6 +59,12 @@ def test_the_default_loss_is_torchs():
         torch.testing.assert_close(mse(target, noise).mean(), F.mse_loss(target, noise))
 
 
+def test_the_squared_error_draws_the_target_too():
+    prediction, target = torch.randn(3, 2), torch.randn(3, 2, requires_grad=True)
+    (slope,) = torch.autograd.grad(mse(prediction, target).sum(), target)
+    torch.testing.assert_close(slope, 2 * (target.detach() - prediction))
+
+
 @given(st.data())
 def test_kl_to_target_is_the_sum_written_out(data):
     shape = data.draw(st.sampled_from([(3,), (2, 4), (2, 3, 5)]))

@@ -169,3 +169,12 @@ def test_numbers_of_steps_and_probes_are_checked() -> None:
         flow.sample(x, torch.zeros(2, 1), 0)
     with pytest.raises(ValueError, match="probes: got -1, expected a number of at least 0"):
         flow.log_likelihood(x, torch.zeros(2, 1), lambda y: y[:, 0], probes=-1)
+
+
+def test_one_step_is_the_midpoint_rule_written_out():
+    flow = GeodesicFlow(lambda x, time, condition: 2 * time[:, None] * x, Flat())
+    x = points("flat", 3)
+    torch.testing.assert_close(flow.sample(x, None, 1), 2 * x)  # nothing moves at time 0; the middle has velocity x
+    # Backwards the half step has the velocity of time 1 and ends at 0, where nothing moves; the divergence is 2.
+    density = flow.log_likelihood(x, None, lambda y: y.square().sum(-1), 1)
+    torch.testing.assert_close(density, x.square().sum(-1) - 2)

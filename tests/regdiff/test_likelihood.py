@@ -111,3 +111,10 @@ def test_probes_and_timesteps_are_checked():
         log_likelihood(diffusion, torch.zeros(1, 2), None, probes=-1)
     with pytest.raises(ValueError, match="strictly descending"):
         log_likelihood(diffusion, torch.zeros(1, 2), None, [0, 5])
+
+
+def test_where_nothing_moves_it_is_the_normal_in_the_units_of_the_data():
+    flow = ConditionalDiffusion(lambda x, t, c: torch.zeros_like(x), make_scheduler("flow", 10), data_range=(-2.0, 2.0))
+    target = torch.rand(3, 2, dtype=torch.float64)
+    normal = torch.distributions.Normal(torch.zeros_like(target), 1 / 0.45)  # signal 0.9 of x/2
+    torch.testing.assert_close(log_likelihood(flow, target, None), normal.log_prob(target).sum(-1))

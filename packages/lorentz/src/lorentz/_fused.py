@@ -71,7 +71,7 @@ class _Function(torch.autograd.Function):
         """Without torch's own, which binds the operands to names, for as long as a hundred rows take."""
         if torch._C._are_functorch_transforms_active():
             return super().apply(*operands)
-        return super(torch.autograd.Function, cls).apply(*operands)
+        return super(torch.autograd.Function, cls).apply(*operands)  # pyright: ignore[reportAttributeAccessIssue]
 
     @staticmethod
     def forward(of: Fused, wide: torch.dtype, result: torch.dtype, c: Scalar, *vectors: Tensor) -> Vectors:

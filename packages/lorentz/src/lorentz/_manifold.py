@@ -125,14 +125,14 @@ class Hyperbolic(Manifold):
         self, x: Vectors, u: Vectors, v: Vectors, *, dim: int = -1, project: bool = True
     ) -> tuple[Tensor, Tensor]:
         """expmap(x, u), and v parallel transported there."""
-        y = self.expmap(x, u, dim=dim)
+        y = self.expmap(x, u, dim=dim)  # pyright: ignore[reportCallIssue]
         return y, self.transp(x, y, v, dim=dim)
 
     def retr_transp(
         self, x: Vectors, u: Vectors, v: Vectors, *, dim: int = -1, project: bool = True
     ) -> tuple[Tensor, Tensor]:
         """retr(x, u), and v parallel transported there."""
-        y = self.retr(x, u, dim=dim)
+        y = self.retr(x, u, dim=dim)  # pyright: ignore[reportCallIssue]
         return y, self.transp(x, y, v, dim=dim)
 
     def transp_follow_expmap(
@@ -148,7 +148,7 @@ class Hyperbolic(Manifold):
     @__scaling__(ScalingInfo(t=-1))
     def geodesic_unit(self, t: Scalar, x: Vectors, u: Vectors, *, dim: int = -1, project: bool = True) -> Vectors:
         """Point at distance t from x in the direction of u; t is a number or has an axis `dim` of length 1."""
-        return self.expmap(x, t * safe_divide(u, self.norm(x, u, keepdim=True, dim=dim)), dim=dim)
+        return self.expmap(x, t * safe_divide(u, self.norm(x, u, keepdim=True, dim=dim)), dim=dim)  # pyright: ignore[reportCallIssue]
 
     @abstractmethod
     def _origin_like(self, x: Tensor, dim: int) -> Tensor:

@@ -74,13 +74,16 @@ def _poincare_logmap(p: Tensor, q: Tensor, c: Scalar) -> Tensor:
     return asinhc(u) / (off_of_q * torch.sqrt(1.0 + u)) * (off * s - ss * p)
 
 
-def _mobius_scale(r: float | Tensor, p: Tensor, c: Scalar) -> Tensor:
-    return _poincare_expmap(torch.zeros_like(p), r * _poincare_logmap(torch.zeros_like(p), p, c), c)
+def _expmap0(v: Tensor, c: Scalar) -> Tensor:
+    return _poincare_expmap(torch.zeros_like(v), v, c)
+
+
+def _logmap0(p: Tensor, c: Scalar) -> Tensor:
+    return _poincare_logmap(torch.zeros_like(p), p, c)
 
 
 def _mobius_matvec(matrix: Tensor, p: Tensor, c: Scalar) -> Tensor:
-    v = _poincare_logmap(torch.zeros_like(p), p, c) @ matrix.mT
-    return _poincare_expmap(torch.zeros_like(v), v, c)
+    return _expmap0(_logmap0(p, c) @ matrix.mT, c)
 
 
 def _gyration(p: Tensor, q: Tensor, v: Tensor, c: Scalar) -> Tensor:
@@ -232,7 +235,7 @@ def poincare_expmap0(v: Ball, c: Scalar = 1.0, *, precision: Precision | None = 
         >>> poincare_expmap0(torch.tensor([0.5493]))
         tensor([0.5000])
     """
-    return evaluate(lambda v, c: _poincare_expmap(torch.zeros_like(v), v, c), precision, c, *vectors(v=v))
+    return evaluate(_expmap0, precision, c, *vectors(v=v))
 
 
 def poincare_logmap0(p: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Ball:
@@ -249,7 +252,7 @@ def poincare_logmap0(p: Ball, c: Scalar = 1.0, *, precision: Precision | None = 
         >>> poincare_logmap0(torch.tensor([0.5]))
         tensor([0.5493])
     """
-    return evaluate(lambda p, c: _poincare_logmap(torch.zeros_like(p), p, c), precision, c, *ball_points(c, p=p))
+    return evaluate(_logmap0, precision, c, *ball_points(c, p=p))
 
 
 def conformal_factor(p: Ball, c: Scalar = 1.0, *, precision: Precision | None = None) -> Float[Tensor, "*#b"]:
@@ -285,9 +288,11 @@ def mobius_scale(
     """
     points = ball_points(c, p=p)
     check_factor("r", r, points)
-    return evaluate(
-        lambda p, c: _mobius_scale(r.to(p.dtype) if isinstance(r, Tensor) else r, p, c), precision, c, *points
-    )
+
+    def kernel(p: Tensor, c: Scalar) -> Tensor:
+        return _expmap0((r.to(p.dtype) if isinstance(r, Tensor) else r) * _logmap0(p, c), c)
+
+    return evaluate(kernel, precision, c, *points)
 
 
 def mobius_matvec(
