@@ -14,8 +14,8 @@ COLOURS = ("red", "green", "blue")
 
 
 class Colours:
-    """Three numbers; `ENCODED` and `READ` name the files that get a line for every video and for every sentence, `SLOW`
-    the seconds that a video takes.
+    """Three numbers; `ENCODED` and `READ` name the files that get a line for every video and for every sentence,
+    `UNTIL` one that a video waits for.
     """
 
     dim = joint_dim = word_dim = 3
@@ -31,7 +31,8 @@ class Colours:
 
     def finish(self, rows: np.ndarray) -> np.ndarray:
         if len(rows) > 2:  # not the trial when it is opened
-            time.sleep(float(os.environ.get("SLOW", "0")))
+            while (until := os.environ.get("UNTIL")) and not Path(until).exists():
+                time.sleep(0.02)
             if log := os.environ.get("ENCODED"):
                 with Path(log).open("a") as file:
                     file.write(f"{rows.mean(0).round(4).tolist()}\n")

@@ -260,7 +260,7 @@ def test_a_verdict_about_content_is_kept_with_the_content(collection: Collection
 @pytest.mark.skipif(START != "fork", reason="the other process shares what is defined here")
 def test_finished_videos_are_visible_while_another_process_encodes(collection: Collection) -> None:
     def encode_slowly() -> None:
-        os.environ["SLOW"] = "2"
+        os.environ["UNTIL"] = str(collection.base / "seen")
         sys.exit(main(["search", str(collection.films), "red", "--encoder", NAME, "-q"]))
 
     other = get_context(START).Process(target=encode_slowly)
@@ -274,6 +274,7 @@ def test_finished_videos_are_visible_while_another_process_encodes(collection: C
             report = library.update()
             assert len(report.waiting) == 1  # what the other one is at
             assert len(library.search("a green video", update=False).hits) >= 2
+        (collection.base / "seen").touch()
         other.join(60)
     finally:
         other.kill()
