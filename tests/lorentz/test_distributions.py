@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.autograd import gradcheck
 from torch.distributions import kl_divergence
 
 import lorentz.functional as lf
@@ -83,3 +84,14 @@ def test_the_divergence_is_the_integral_on_average() -> None:
     with pytest.raises(ValueError, match=r"c: got 0\.8 and 1\.0, expected distributions on one"):
         kl_divergence(p, WrappedNormal(lf.origin(3).double(), 0.9))
     torch.testing.assert_close(kl_divergence(p.expand((9,)), p), torch.zeros(9).double(), rtol=0, atol=1e-12)
+
+
+def test_the_gradient_of_a_divergence_goes_through_its_sample() -> None:
+    loc, other = lf.project(torch.randn(2, 3, 2, dtype=torch.float64))
+    scale = 0.5 + torch.rand(3, 2, dtype=torch.float64)
+
+    def divergence(scale: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(0)
+        return kl_divergence(WrappedNormal(loc, scale), WrappedNormal(other, 0.7))
+
+    assert gradcheck(divergence, scale.requires_grad_())
