@@ -1,5 +1,9 @@
 """What the tests of the commands share."""
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from prvr.cli import main
@@ -21,6 +25,11 @@ SMALL = {
     "fit.temperatures": [0.1],
 }
 """Of hybrid-toy: trained on toy-tiny in seconds."""
+
+
+def as_options(keys: Mapping[str, Any]) -> list[str]:
+    """Keys of a configuration as words of a command line."""
+    return [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in keys.items()]
 
 
 def cells(text: str) -> str:

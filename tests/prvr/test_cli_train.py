@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from commands import SMALL, explained
+from commands import SMALL, as_options, explained
 
 import prvr
 from prvr.cli import main
@@ -24,8 +24,7 @@ from prvr.training import open_split
 def work(tmp_path_factory: pytest.TempPathFactory, toy_root: Path, toy_cache: Path) -> SimpleNamespace:
     """A folder with two short runs, made by the command itself."""
     folder = tmp_path_factory.mktemp("cli")
-    small = [f"--{key}={json.dumps(value)}" for key, value in SMALL.items()]
-    options = ["--preset", "hybrid-toy", "--data.collection", "toy-tiny", *small]
+    options = ["--preset", "hybrid-toy", "--data.collection", "toy-tiny", *as_options(SMALL)]
     options += ["--data-root", os.path.relpath(toy_root, folder), "--data.cache_dir", str(toy_cache)]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

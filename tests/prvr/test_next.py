@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import SMALL
+from commands import SMALL, as_options
 from golden import Golden
 from search_files import TOY, noise_features
 from test_cli_convert import WRITERS
@@ -119,7 +119,7 @@ def test_what_was_better_is_trained_as_it_says(own: bool, folder: Path, capsys: 
         (folder / "family.yaml").write_text(json.dumps({"name": "family", "base": "gmmformer-toy"}))
         words = ["train", "--config", "family.yaml", "--data.collection", "toy-tiny", "--train.epochs", "1"]
         words += ["--model.hidden", "2", "--model.heads", "1"]
-    fit = [word for key, value in SINGLE_FIT.items() for word in (f"--{key}", json.dumps(value))]
+    fit = as_options(SINGLE_FIT)
     command = [*words, "--optim.lr", "1e-9", *fit]
     fitted = following([*command, "--output", "run"], capsys, *fit, marker="Kernel regression:")
     assert fitted[:3] == ["train", "--preset", "kernel-toy"]

@@ -312,7 +312,9 @@ def test_whisper_gives_lines_with_times(collection: Collection, tmp_path: Path) 
         said = library.store.lines.of(place.sha256)
         assert said
         assert all(line.kind == "said" and 0 <= line.start <= line.end <= FILM_SECONDS + 0.1 for line in said)
-        assert library.state().recognised == {f"speech:{model}": 5}
+        assert {spec.encoder.name: count for spec, count in library.state().other_features.items()} == {
+            f"speech:{model}": 5
+        }
         with pytest.raises(DownloadNeeded):
             library.recognise("speech:nobody/whisper")
         with pytest.raises(DataError, match="Expected a Whisper"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import SMALL, explained
+from commands import SMALL, as_options, explained
 from hypothesis import given
 from hypothesis import strategies as st
 from search_files import library_features, noise_features
@@ -41,10 +41,6 @@ def make_store(dim: int = 4, encoder: Any = None, joint: int = 3) -> VideoFeatur
 @pytest.fixture
 def features() -> VideoFeatures:
     return make_store()
-
-
-def options(keys: dict[str, Any]) -> list[str]:
-    return [f"--{key}={json.dumps(value)}" for key, value in keys.items()]
 
 
 def said(path: Path) -> list[tuple[Any, ...]]:
@@ -280,7 +276,7 @@ def test_the_command_and_training_on_it(films: Path, tmp_path: Path, capsys: pyt
     )
     assert "40 of 40 captions have times" in out
 
-    small = options(SMALL | {"train.epochs": 1, "train.batch_size": 8})
+    small = as_options(SMALL | {"train.epochs": 1, "train.batch_size": 8})
     run = ["--output", str(tmp_path / "run"), f"--data.cache_dir={tmp_path}/cache", "--device", "cpu", "-q"]
     assert main([*said.split()[1:], *small, *run]) == 0
     out = capsys.readouterr().out

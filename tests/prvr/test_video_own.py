@@ -130,7 +130,7 @@ def test_a_changed_encoder_is_noticed(here: Path, monkeypatch: pytest.MonkeyPatc
     with Library("films", encoder=NAME) as library:
         assert len(library.update().encoded) == 4
     with Library("films", encoder=NAME) as library:
-        assert library.update().encoded == ()
+        assert library.update().encoded == []
     code = Path("colour_rows.py")
     code.write_text(code.read_text().replace("version 1", "version 22"))
     forget(monkeypatch)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float32, UInt8
-from PIL import Image, ImageOps
 
 from prvr.encoders import ENCODERS, SENTENCE_TRANSFORMERS, EncoderFamily, Identity
 from prvr.encoders.hub import SMALL, explained, hash_model, load_model, locate, read_config, read_json
@@ -97,6 +96,8 @@ class SentenceModel:
 
     def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s s 3"]:
         """The whole picture in a black square."""
+        from PIL import Image, ImageOps
+
         return np.asarray(ImageOps.pad(Image.fromarray(pixels), (_SIDE, _SIDE), Image.Resampling.BICUBIC))
 
     def encode(
