@@ -49,7 +49,7 @@ def _weighted_sum(q: Tensor, k: Tensor, v: Tensor, shown: Tensor | None, dropout
 
     They ask for rows of one width, also in v. More than one batch axis is merged: they take four axes, no more.
     """
-    if 0 in (*q.shape[:-2], *k.shape[:-2]):  # torch 2.10 divides by the number of heads
+    if 0 in q.shape[:-2] + k.shape[:-2]:  # torch 2.10 divides by the number of heads
         return q @ k.mT @ v
     width = fused_width(max(q.shape[-1], v.shape[-1]), q.device)
     if q.shape[-1] != width or v.shape[-1] != width:
