@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -365,13 +365,16 @@ class Batch:
         return parts
 
 
+_Rows = TypeVar("_Rows", bound="Embeddings")  # in place of Self, which the check of shapes does not know
+
+
 class Embeddings:
     """Rows of tensors that are indexed and moved together."""
 
-    def __getitem__(self, rows: slice | Int[Tensor, " n"]) -> Self:
+    def __getitem__(self: _Rows, rows: slice | Int[Tensor, " n"]) -> _Rows:
         return with_tensors(self, {name: tensor[rows] for name, tensor in tensors_of(self).items()})
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+    def to(self: _Rows, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> _Rows:
         """Copy on `device`, floating tensors in `dtype`."""
         return to_device(self, device, dtype)
 
