@@ -1099,7 +1099,7 @@ def first_failure(package: str, texts: dict[Path, str], tests: list[str]) -> tup
     """
     with tempfile.TemporaryDirectory() as name:
         folder, began = Path(name).resolve(), time.monotonic()
-        for part in ("packages", "tests", "docs", "benchmarks"):  # some tests read documents and studies
+        for part in ("packages", "tests", "docs", "benchmarks", "examples"):  # some tests read them
             shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
         for file in ("pyproject.toml", "conftest.py"):
             shutil.copy(ROOT / file, folder / file)
