@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
@@ -475,6 +475,13 @@ def test_clips_and_results_are_saved(page: Any, address: str, told: list[str], t
         rows = list(csv.DictReader(file))
     assert [shown(row["path"].lstrip("'")) for row in rows] == page.locator(".card .name").all_text_contents()
     assert {row["query"] for row in rows} == {"a film of red"}
+    otio: Any = pytest.importorskip("opentimelineio")
+    with page.expect_download() as download:
+        press(page, "OTIO")
+    download.value.save_as(tmp_path / "results.otio")
+    clips = otio.adapters.read_from_file(str(tmp_path / "results.otio")).find_clips()
+    media = [unquote(clip.media_reference.target_url) for clip in clips]
+    assert media == [row["path"].lstrip("'") for row in rows]
 
 
 def test_a_film_that_was_replaced_or_is_damaged_says_so(page: Any, tmp_path: Path) -> None:
