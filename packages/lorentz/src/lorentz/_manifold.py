@@ -15,8 +15,7 @@ from ._series import safe_divide
 from .nn.curvature import Curvature
 
 with warnings.catch_warnings():  # geoopt compiles its own functions by torch.jit.script, which torch deprecates
-    for category in (DeprecationWarning, FutureWarning):
-        warnings.filterwarnings("ignore", message=r".*torch\.jit", category=category)
+    warnings.filterwarnings("ignore", message=r".*torch\.jit")  # a DeprecationWarning, and a FutureWarning since 2.15
     try:
         from geoopt import ManifoldTensor
         from geoopt.manifolds.base import Manifold, ScalingInfo
@@ -24,7 +23,7 @@ with warnings.catch_warnings():  # geoopt compiles its own functions by torch.ji
     except Exception as error:  # of any kind, where torch no longer has what geoopt asks for
         raise ImportError(
             f"lorentz.manifold needs geoopt, which cannot be imported ({error!r}). geoopt 0.5.1 was tested with torch "
-            "2.10 and 2.13: pip install 'geoopt>=0.5.1,<0.6' 'torch>=2.10,<2.14'. The rest of lorentz works without it."
+            "2.10 to 2.15: pip install 'geoopt>=0.5.1,<0.6' 'torch>=2.10,<2.16'. The rest of lorentz works without it."
         ) from error
 
 Vectors = Float[Tensor, "*#b n"]
