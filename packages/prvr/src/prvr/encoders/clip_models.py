@@ -14,16 +14,16 @@ import torch
 from jaxtyping import Float32, UInt8
 
 from prvr.encoders import ENCODERS, SENTENCE_TRANSFORMERS, EncoderFamily, Identity
-from prvr.encoders.hub import SMALL, explained, hash_model, load_model, locate, read_config, read_json
+from prvr.encoders.hub import SMALL, explained, hash_model, locate, read_config, read_json
 from prvr.encoders.interface import ClipWindow, encode_pictures
-from prvr.encoders.transformer_models import JointText, PictureProcessor, pooled_rows
+from prvr.encoders.transformer_models import JointText, JointVision, pooled_rows
 from prvr.errors import DataError, InputError, require
 
 _SIDE = 384  # pixels of a square that holds a picture: 144 tokens of Qwen3-VL for two frames
 _QUIET: Any = {"show_progress_bar": False}
 
 
-class JointClips:
+class JointClips(JointVision):
     """Clips in the joint space of a model, of as many frames as it was trained with.
 
     Args:
@@ -36,28 +36,17 @@ class JointClips:
     """
 
     def __init__(self, name: str, device: Any = "cpu") -> None:
-        self._device = torch.device(device)
-        self._pictures = PictureProcessor(name)
-        self._model: Any = load_model(name, self._device)
-        self.identity = Identity(name, hash_model(self._model, read_config(name)), self._pictures.description)
+        super().__init__(name, device)
         self.window = _window(read_config(name))
         self.dim = self.joint_dim = self._model.config.projection_dim
         _try(self)
 
-    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> np.ndarray:
-        """The picture as the model's own image processor prepares it."""
-        return self._pictures.prepare(pixels)
-
     def encode(self, clips: np.ndarray, times: Float32[np.ndarray, "n t"]) -> Float32[np.ndarray, "n e"]:
         """Projected embeddings of clips."""
-        inputs = self._pictures.inputs(clips.reshape(-1, clips.shape[2]), self._device)
+        inputs = self.pictures.inputs(clips.reshape(-1, clips.shape[2]), self._device)
         videos = {name: x.reshape(*clips.shape[:2], *x.shape[-3:]) for name, x in inputs.items()}
         with torch.inference_mode():
             return pooled_rows(self._model.get_video_features(**videos), len(clips)).float().cpu().numpy()
-
-    def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
-        """As they are."""
-        return rows
 
 
 class SentenceModel:

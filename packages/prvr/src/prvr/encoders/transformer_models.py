@@ -137,7 +137,30 @@ def _hash(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-class JointFrames:
+class JointVision:
+    """A model of `transformers` with a joint space, and how it prepares pictures.
+
+    Args:
+        name: a folder, or a name on the hub.
+        device: a torch device.
+    """
+
+    def __init__(self, name: str, device: Any = "cpu") -> None:
+        self._device = torch.device(device)
+        self.pictures = PictureProcessor(name)
+        self._model: Any = load_model(name, self._device)
+        self.identity = Identity(name, hash_model(self._model, read_config(name)), self.pictures.description)
+
+    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> np.ndarray:
+        """The picture as the model's own image processor prepares it."""
+        return self.pictures.prepare(pixels)
+
+    def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
+        """As they are."""
+        return rows
+
+
+class JointFrames(JointVision):
     """Frames in the joint space, not normalised, as the public CLIP features are.
 
     Args:
@@ -150,29 +173,18 @@ class JointFrames:
     """
 
     def __init__(self, name: str, device: Any = "cpu") -> None:
-        self._device = torch.device(device)
-        self.pictures = PictureProcessor(name)
-        self._model: Any = load_model(name, self._device)
-        self.identity = Identity(name, hash_model(self._model, read_config(name)), self.pictures.description)
+        super().__init__(name, device)
         with explained(name):
             trial = self.encode(self.prepare(np.zeros((64, 64, 3), np.uint8))[None])
         if not np.isfinite(trial).all():
             raise DataError(f"{name}: gives NaN or infinity for a black picture. Choose another model.")
         self.dim = self.joint_dim = trial.shape[1]
 
-    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> np.ndarray:
-        """The picture as the model's own image processor prepares it."""
-        return self.pictures.prepare(pixels)
-
     def encode(self, frames: np.ndarray) -> Float32[np.ndarray, "n e"]:
         """Projected image embeddings."""
         with torch.inference_mode():
             output = self._model.get_image_features(**self.pictures.inputs(frames, self._device))
             return pooled_rows(output, len(frames)).float().cpu().numpy()
-
-    def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
-        """As they are."""
-        return rows
 
 
 class JointText:
