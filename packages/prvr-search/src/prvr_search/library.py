@@ -199,8 +199,8 @@ class Library:
         that nothing was.
 
         Args:
-            name, download: as of [open_recogniser][prvr_search.recognisers.open_recogniser].
-            progress: as of `update`.
+            name, download: see [open_recogniser][prvr_search.recognisers.open_recogniser].
+            progress: see `update`.
 
         Raises:
             prvr.encoders.DownloadNeeded: the model is not on this computer, and `download` is False.

@@ -201,7 +201,7 @@ def container_date(metadata: Iterable[Mapping[str, str]]) -> str:
     """The date that a container states, ISO 8601, with a zone if it states one; empty if it states none.
 
     Args:
-        metadata: of the container, then of its streams, with keys in lower case.
+        metadata: tags of the container, then of its streams, with keys in lower case.
 
     Examples:
         >>> container_date([{"creation_time": "1904-01-01T00:00:00Z"}, {"date": "2019-07-12T16:30:00+0200"}])

@@ -19,7 +19,7 @@ def read_sound(
     A stretch ends where its last tenth is quietest, so that no word is cut, or where time stamps jump.
 
     Args:
-        video: of [open_video][prvr_search.films.decode.open_video].
+        video: an open film, see [open_video][prvr_search.films.decode.open_video].
         rate: samples per second.
         seconds: the longest stretch.
 
@@ -55,6 +55,6 @@ def read_sound(
 
 
 def _quietest(samples: Float32[np.ndarray, " n"], length: int) -> int:
-    """The middle of the quietest so many samples in the last tenth."""
+    """The index in the middle of the quietest `length` samples of the last tenth."""
     parts = np.square(samples[len(samples) - len(samples) // 10 // length * length :]).reshape(-1, length).sum(1)
     return len(samples) - len(parts) * length + int(parts.argmin()) * length + length // 2

@@ -65,7 +65,7 @@ def csv_table(results: Sequence[SearchResult], place: Place = lambda video: vide
     gets a `'` before it. Control characters in names are written as escapes.
 
     Args:
-        results: of searches.
+        results: the results of searches.
         place: gives the path of a video.
     """
     content = io.StringIO(newline="")
@@ -167,7 +167,7 @@ def timeline(
     that of the film, or where it varies that of the standard next to its average.
 
     Args:
-        results: of searches.
+        results: the results of searches.
         suffix: one of `TIMELINES`.
         place: gives the address of a file.
 

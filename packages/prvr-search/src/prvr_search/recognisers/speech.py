@@ -13,9 +13,9 @@ from prvr_search.films import SubtitleLine, VideoFile
 from prvr_search.films.sound import read_sound
 
 WHISPER = "openai/whisper-base"
-"""The model for which none is named."""
+"""The default model."""
 _RATE = 16_000  # samples per second, which all of these models take
-_SILENT = 1e-3  # of full scale; of silence they make words up
+_SILENT = 1e-3  # of full scale; in silence Whisper invents words
 
 
 class Speech:

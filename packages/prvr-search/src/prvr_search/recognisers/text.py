@@ -14,10 +14,10 @@ _GRID, _NOISE = (128, 128), 4.0  # parts of a picture, of 255: it is read again 
 
 
 class Text:
-    """Reads a picture a second, unless it is the one before; a line that stands in consecutive pictures is one.
+    """Reads one picture per second, unless it looks like the last; equal lines of consecutive pictures are joined.
 
     Args:
-        name: of the recogniser.
+        name: name of the recogniser.
         device: not used; onnxruntime computes on the CPU.
 
     Raises:

@@ -86,7 +86,7 @@ class SecurityMiddleware:
 
     Args:
         app: the application.
-        settings: of the server.
+        settings: the settings of the server.
         sessions: the token and its cookies.
         registry: of the metrics of the server. Routes are templates such as `/api/videos/{key}/file`, so that their
             number is bounded.

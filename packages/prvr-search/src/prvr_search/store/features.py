@@ -91,7 +91,7 @@ class FeatureFile:
     Args:
         film: what is kept of the video.
         rows: `(n, f)` the features.
-        lines: as of `Film`.
+        lines: see `Film`.
     """
 
     film: Film

@@ -99,7 +99,7 @@ class Lines:
             folder: the folder of the videos.
             listing: what lies there now; nothing, if it is away.
             videos: the videos, with their sha256 where it is known.
-            films: what is kept of videos, as of `Store.with_lines`.
+            films: what is kept of videos, see `Store.with_lines`.
             read: gives the lines that the file of a film holds.
         """
         sources = dict[tuple[str, str], tuple[str, Callable[[], Sequence[SubtitleLine]]]]()

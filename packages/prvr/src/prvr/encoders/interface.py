@@ -74,7 +74,7 @@ class ClipWindow:
 
     Args:
         seconds: the length of a clip.
-        frames: of a clip, evenly spaced.
+        frames: the number of frames in a clip, evenly spaced.
         stride: seconds from a clip to the next; `rate` in a library is `1 / stride`, unless another one is named.
 
     Raises:
@@ -97,7 +97,7 @@ class ClipEncoder(Protocol):
     """Turns clips, the frames of a window with their times, into features; otherwise as a `FrameEncoder`.
 
     Attributes:
-        identity, dim, joint_dim: as of a `FrameEncoder`; the identity of rows says how long clips are, too.
+        identity, dim, joint_dim: see `FrameEncoder`; the identity of rows says how long clips are, too.
         window: which clips a video has.
     """
 
