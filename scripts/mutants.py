@@ -289,6 +289,34 @@ LORENTZ = (
     Mutant(
         "lorentz/nn/linear.py", "self.gate(x)", "self.gate(h)", "a gate of what was activated", "lorentz/test_nn.py"
     ),
+    Mutant(
+        "points.py",
+        "hyp.root(c) * torch.linalg.vector_norm(p",
+        "c * torch.linalg.vector_norm(p",
+        "a radius right at c = 1 only",
+        "lorentz/test_checked.py",
+    ),
+    Mutant(
+        "lorentz/nn/attention.py",
+        "mask = before if mask is None else mask & before",
+        "mask = before",
+        "is_causal drops the mask",
+        "lorentz/test_nn_attention.py",
+    ),
+    Mutant(
+        "lorentz/nn/_heads.py",
+        "None if ctx.unit else largest, factor > 0)",
+        "None, factor > 0)",
+        "the clamp left out of a second derivative",
+        "lorentz/test_nn_attention.py",
+    ),
+    Mutant(
+        "distributions.py",
+        "v = p._draw()",
+        "v = p._draw().detach()",
+        "the gradient of the KL through its sample",
+        "lorentz/test_distributions.py",
+    ),
 )
 REGDIFF = (
     Mutant("losses.py", "(gamma / snr).clamp(max=1.0)", "(gamma / snr)", "min-SNR weights without their cap"),
@@ -427,6 +455,34 @@ REGDIFF = (
         "noise_of(noise, target, steps, generator)[0, each]",
         "the noise of timestep 0 for every row",
         "regdiff/test_diffusion.py",
+    ),
+    Mutant(
+        "reverse.py",
+        "return masked(replacement, mask)",
+        "return replacement",
+        "padding replaced",
+        "regdiff/test_diffusion.py",
+    ),
+    Mutant(
+        "likelihood.py",
+        "slope = first * (",
+        "slope = (",
+        "the first coefficient left out of a slope",
+        "regdiff/test_likelihood.py",
+    ),
+    Mutant(
+        "geodesic.py",
+        "self.velocity(x, time + step, condition)",
+        "self.velocity(x, time, condition)",
+        "a backward step at the wrong time",
+        "regdiff/test_geodesic.py",
+    ),
+    Mutant(
+        "losses.py",
+        'F.mse_loss(prediction, target, reduction="none")',
+        'F.mse_loss(prediction, target.detach(), reduction="none")',
+        "no gradient to the target",
+        "regdiff/test_diffusion_losses.py",
     ),
 )
 PRVR = (
@@ -1052,6 +1108,20 @@ PRVR = (
         'weights[f"{prefix}kept.',
         "a head of moments has another name in the file",
         "prvr/test_own_moments.py::test_a_head_that_asks_for_it_is_trained_saved_and_used_with_its_model",
+    ),
+    Mutant(
+        "prvr/evaluation/rejection.py",
+        "torch.cat([scores.amax(1)",
+        "torch.cat([scores.mean(1)",
+        "the mean score for the best one",
+        "prvr/test_statistics.py",
+    ),
+    Mutant(
+        "prvr/papers/graded_moments.py",
+        "best.overlap(start, end) > iou",
+        "best.overlap(start, end) >= iou",
+        "an overlap at the limit",
+        "prvr/test_graded_moments.py",
     ),
 )
 MUTANTS = {"lorentz": LORENTZ, "regdiff": REGDIFF, "prvr": PRVR}
