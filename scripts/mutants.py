@@ -1114,7 +1114,7 @@ PRVR = (
         "torch.cat([scores.amax(1)",
         "torch.cat([scores.mean(1)",
         "the mean score for the best one",
-        "prvr/test_statistics.py",
+        "prvr/test_evaluation.py::test_queries_that_no_video_answers_are_told_by_their_best_score",
     ),
     Mutant(
         "prvr/papers/graded_moments.py",
