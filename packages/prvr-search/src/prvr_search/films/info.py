@@ -1,17 +1,18 @@
 """What a video file states before it is decoded, when it was filmed, and what is wrong where it cannot be read."""
 
 import math
+import os
 import re
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
-from prvr.errors import DataError, InputError
+from prvr.errors import DISK_FULL, DataError, InputError
 
 MEND = "Convert it with another program, or remove it."
 MATROSKA = "matroska,webm"
@@ -107,6 +108,19 @@ def check_rate(rate: float) -> None:
     low, high = _RATES
     if not low <= rate <= high:
         raise InputError(f"rate={rate}: expected a positive number of frames per second, {low:g} to {high:g}")
+
+
+@contextmanager
+def explained(path: Path, what: str, remedy: str = MEND) -> Iterator[None]:
+    """Raises a `VideoError` in the place of what PyAV raises because of a file; but that the disk is full, as it is."""
+    try:
+        yield
+    except VideoError:
+        raise
+    except read_faults() as error:
+        if (code := getattr(error, "errno", None)) in DISK_FULL:
+            raise OSError(code, os.strerror(code)) from error
+        raise VideoError(path, f"{what} (FFmpeg: {short(error)})", remedy) from error
 
 
 def read_faults() -> tuple[type[Exception], ...]:

@@ -19,7 +19,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from prvr.encoders import VideoEntry
-from prvr_search.films.clips import ENCODERS, Encoding, clip_name, encode_part, start_of_copy, write_part
+from prvr_search.films.clips import ENCODERS, Encoding, clip_name, encode_part, write_part
+from prvr_search.films.decode import open_video
 from prvr_search.films.listing import volume_of
 from prvr_search.films.thumbnails import thumbnail
 from prvr_search.ranking.filters import filmed
@@ -185,7 +186,8 @@ def encode_preview(file: BinaryIO, limits: ServeLimits, start: float, end: float
         raise HTTPException(501, f"this server cannot make {kind} previews")
     encoding = Encoding(limits.preview_pixels, 30.0, 1, limits.media_seconds / 2, _in_time(limits.media_seconds))
     target = io.BytesIO()
-    encode_part(file, start, end, target, kind, encoding, limits.video)
+    with open_video(file, limits.video) as video:
+        encode_part(video, start, end, target, kind, encoding)
     return target.getvalue()
 
 
@@ -204,8 +206,8 @@ def cut_clip(file: BinaryIO, limits: ServeLimits, start: float, end: float, name
         seconds = limits.media_seconds / 2
         encoding = Encoding(threads=1, patience=seconds / 2, before_picture=_in_time(seconds))
         try:
-            first = start_of_copy(file, start, exact, limits.video)
-            write_part(file, first, start, end, target, made, encoding, limits.video)
+            with open_video(file, limits.video) as video:
+                write_part(video, start, end, target, made, exact, encoding)
             break
         except HTTPException:
             if exact is False:
