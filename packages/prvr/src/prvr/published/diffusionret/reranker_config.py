@@ -28,7 +28,7 @@ COMPAT["pooling"].register(
 COMPAT["decoder"].register("paper", "prvr.published.diffusionret.network:CandidateDenoiser", "Eq. 6.")
 COMPAT["output"].register(
     "distribution",
-    "prvr.published.diffusionret.process:Distribution",
+    "prvr.published.diffusionret.process:distribution",
     "The prediction of x_0 is the softmax of the decoder's output, a distribution over the candidates as x_0 is.",
     check=_distribution,
 )
@@ -44,7 +44,7 @@ COMPAT["decoder"].register(
 )
 COMPAT["output"].register(
     "released",
-    "prvr.published.diffusionret.released:ReleasedScores",
+    "prvr.published.diffusionret.released:released_scores",
     "The prediction of x_0 has no bounds; the softmax is in the loss, and again in the combined score.",
 )
 

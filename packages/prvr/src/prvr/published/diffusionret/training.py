@@ -189,7 +189,7 @@ class RerankerTask:
             with self.accelerator.autocast():
                 pairs = pairing.pairs(rows, places[own])
                 right = torch.arange(places.shape[1], device=self.device).expand(len(rows), -1) == 0
-                loss = reranker.loss_of_pairs(right, pairs, noise, timesteps)
+                loss = reranker.loss_of_pairs(right, pairs, noise=noise, timesteps=timesteps)
             losses[direction] = loss * (len(rows) / size)
         losses["total"] = torch.stack(list(losses.values())).sum()
         self.accelerator.backward(losses["total"])
