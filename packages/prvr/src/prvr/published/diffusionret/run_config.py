@@ -1,4 +1,4 @@
-"""The configuration of a run that trains re-rankers."""
+"""The configuration of a run that trains re-rankers, and their model card."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from prvr.config import OptimConfig, TrainerConfig, config_to_dict, preset_names, read_values, read_yaml_file, validated
 from prvr.config.strict import LARGE, MANY, STRICT
 from prvr.errors import InputError
+from prvr.models.pretrained import CARD_HEAD
 from prvr.published.diffusionret.reranker_config import RerankerConfig
 from prvr.stages import Direction
 
@@ -143,3 +144,37 @@ def retriever_of_run(folder: Path) -> tuple[str, dict[str, Any]] | None:
     if base is None:
         raise InputError(f"{file}: the key retriever is missing: name the retriever of this run")
     return base, {"kind": "diffusion", "run": folder.resolve()}
+
+
+def reranker_card(config: RerankerRunConfig, best: Mapping[str, Mapping[str, Any]], split: str) -> str:
+    """The model card of the re-rankers of a run: what they re-rank, how they were selected, what they scored.
+
+    Args:
+        config: the configuration of the run.
+        best: epoch, Rsum and weight of each direction.
+        split: name of the split that selects.
+    """
+    chosen = "The epoch (from 0) and the weight of the probability were"
+    if config.train.average:
+        last = max(score["epoch"] for score in best.values())
+        chosen = f"No epoch was chosen: this is {config.train.kept_text(last)} (from 0). The weight was"
+    rows = [
+        f"| {name} | {score['epoch']} | {score['weight']:g} | {score['rsum']:.1f} |" for name, score in best.items()
+    ]
+    return f"""{CARD_HEAD}# {config.name}
+
+Re-rankers of the candidates that the retriever {config.reranker.trained_on or "(unknown)"} finds, trained on the
+embeddings of that retriever alone; strategy `{config.strategy}`, {config.network.width} wide, seed {config.train.seed}.
+
+{chosen} chosen on `{split}`. Rsum is R@1 + R@5 + R@10, in percent:
+
+| direction | epoch | weight | Rsum |
+| --- | --- | --- | --- |
+{chr(10).join(rows)}
+
+```python
+from prvr.published.diffusionret import load_rerankers
+
+rerankers = load_rerankers("path/to/this/folder")
+```
+"""
