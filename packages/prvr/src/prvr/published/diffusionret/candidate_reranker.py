@@ -21,7 +21,7 @@ from prvr.published.diffusionret.network import (
     VideoToText,
 )
 from prvr.published.diffusionret.process import DiffusionProcess
-from prvr.published.diffusionret.reranker_config import COMPAT, RerankerConfig
+from prvr.published.diffusionret.run_config import COMPAT, RerankerConfig
 from prvr.scoring import full_precision
 from prvr.stages.matrix import EncodedSplit, best_columns, merge_top_k
 from prvr.types import Direction, VideoEmbedding, query_vectors

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from prvr.published.diffusionret.network import CandidateDenoiser, PreparedPairs
-from prvr.published.diffusionret.reranker_config import RerankerConfig
+from prvr.published.diffusionret.run_config import RerankerConfig
 from regdiff import ConditionalDiffusion
 from regdiff.losses import KLToTarget, mse
 from regdiff.schedulers import make_scheduler

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.published.diffusionret.alignment import token_alignment
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
 from prvr.published.diffusionret.network import CandidateDenoiser, TextFrameAttention
 from prvr.published.diffusionret.process import Output
-from prvr.published.diffusionret.reranker_config import RerankerCompat, RerankerConfig
+from prvr.published.diffusionret.run_config import RerankerCompat, RerankerConfig
+from prvr.published.diffusionret.token_retriever import token_alignment
 from prvr.published.loading import CheckpointError, fill
 from prvr.types import Direction
 
