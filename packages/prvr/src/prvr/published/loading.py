@@ -12,8 +12,7 @@ from torch import Tensor
 
 from prvr.config import LossConfig, ModelConfig, load_config
 from prvr.errors import PrvrError
-from prvr.models.layers import project_bounds
-from prvr.models.retriever import Retriever
+from prvr.models import Retriever, project_bounds
 from prvr.objective import Objective
 from prvr.published.tensor_names import UNUSED, canonical_names, names
 from prvr.reading import short

@@ -10,28 +10,23 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from prvr.data import holdout
+from prvr.data import PackedSplit, holdout
 from prvr.data.loader import Shard
 from prvr.data.on_device import sent
-from prvr.data.packed import PackedSplit
-from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
-from prvr.evaluation.metrics import RetrievalMetrics
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationConfig, EvaluationReport, RetrievalMetrics, encode_split, evaluate
+from prvr.evaluation.encode import device_of, evaluation_mode
 from prvr.models.layers import initialise
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
 from prvr.published.diffusionret.candidates import BatchCandidates, Pairing, counts_by_weight, hard_candidates
 from prvr.published.diffusionret.run_config import RerankerRunConfig, reranker_card
 from prvr.published.diffusionret.stage import DiffusionSettings, DiffusionStage, fingerprint
 from prvr.stages import Direction, FirstStage, Pipeline, ScoreMatrix
+from prvr.training import RunOptions, Splits, Trainer, build_optimizer
 from prvr.training.checkpoint import Score, derived_seed, replace_folder
-from prvr.training.optimizer import build_optimizer
 from prvr.training.processes import sum_over_processes
 from prvr.training.record import keep_record
-from prvr.training.run_folder import Run, RunOptions, open_run
-from prvr.training.splits import Splits
+from prvr.training.run_folder import Run, open_run
 from prvr.training.task import Selection
-from prvr.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
