@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from prvr.published.holmes.transport import TransportParts, bucket_problem, sinkhorn, unit_interval
+from prvr.published.holmes.transport import bucket_problem, sinkhorn, unit_interval
 
 
 def released_unit_interval(cosines: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"]) -> Float[Tensor, "v m c"]:
@@ -23,5 +23,5 @@ def released_transport_targets(
     return plan / (plan.sum(-1, keepdim=True) + 1e-8)
 
 
-TRANSPORT = TransportParts(released_unit_interval, released_transport_targets)
+TRANSPORT = (released_unit_interval, released_transport_targets)
 """The cosines of padding take part."""
