@@ -536,7 +536,7 @@ PRVR = (
         "prvr/test_lists.py::test_moments_by_hand",
     ),
     Mutant(
-        "prvr/published/dl_dkd/branches.py",
+        "prvr/published/dl_dkd/parts.py",
         "spans = torch.stack([place, place + 1], -1).to(encoded.dtype) / count[..., None]",
         "spans = torch.stack([place, place + 1], -1).to(encoded.dtype) / self.rows",
         "moments as shares of the longest video",

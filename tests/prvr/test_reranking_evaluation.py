@@ -10,7 +10,7 @@ from prvr.evaluation import EvaluationConfig, RetrievalMetrics, encode_split, ev
 from prvr.evaluation.metrics import ranks
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
 from prvr.published.diffusionret.candidates import BatchCandidates, Pairing, counts_by_weight, hard_candidates
-from prvr.published.diffusionret.reranker_config import RerankerConfig
+from prvr.published.diffusionret.run_config import RerankerConfig
 from prvr.published.diffusionret.stage import fingerprint
 from prvr.published.qb_norm import QBNormSettings, QBNormStage, qb_norm
 from prvr.stages import EncodedSplit, Pipeline, ScoreMatrix

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from prvr.evaluation.tables import new_table
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
-from prvr.published.diffusionret.reranker_config import RerankerConfig
+from prvr.published.diffusionret.run_config import RerankerConfig
 from prvr.scoring import max_scores
 
 #: Sampling steps, with seconds on one RTX 3090 for a gallery of 1,000, 3,000 and 5,000 videos.

@@ -15,7 +15,7 @@ TOKEN_COMPAT: dict[str, Registry[Any]] = {name: Registry(f"compat.{name}") for n
 alignment: a function as `token_alignment`. norms: what the norms of the temporal transformer add to the
 variance, a number."""
 TOKEN_COMPAT["alignment"].register(
-    "masked", "prvr.published.diffusionret.alignment:token_alignment", "Eq. 10 over valid words and frames."
+    "masked", "prvr.published.diffusionret.token_retriever:token_alignment", "Eq. 10 over valid words and frames."
 )
 TOKEN_COMPAT["alignment"].register(
     "released",

@@ -8,10 +8,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.published.diffusionret.alignment import token_alignment
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
 from prvr.published.diffusionret.network import CandidateDenoiser, TextFrameAttention
-from prvr.published.diffusionret.reranker_config import RerankerCompat, RerankerConfig
+from prvr.published.diffusionret.process import Output
+from prvr.published.diffusionret.run_config import RerankerCompat, RerankerConfig
+from prvr.published.diffusionret.token_retriever import token_alignment
 from prvr.published.loading import CheckpointError, fill
 from prvr.types import Direction
 
@@ -69,7 +70,7 @@ def released_denoiser(width: int, steps: int) -> CandidateDenoiser:
     return CandidateDenoiser(width, steps, merge=merge, finish=torch.add)
 
 
-class ReleasedScores:
+def released_scores(config: RerankerConfig) -> Output:
     """x_0 is 1 for relevant candidates and `negative` for others; its prediction is the decoder's output unchanged.
 
     Args:
@@ -77,21 +78,11 @@ class ReleasedScores:
             the softmax that is added to the score.
     """
 
-    def __init__(self, config: RerankerConfig) -> None:
-        self.negative, self.temperature = float(config.negative), config.score_temperature
-
-    def clean(self, scores: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
-        """The prediction of x_0: the output of the decoder itself."""
-        return scores
-
-    def target(self, positives: Bool[Tensor, "b n"]) -> Float[Tensor, "b n"]:
-        """x_0: 1 for relevant candidates, `negative` for others."""
+    def target(positives: Tensor) -> Tensor:
         right = torch.ones((), dtype=torch.get_default_dtype(), device=positives.device)
-        return torch.where(positives, right, self.negative)
+        return torch.where(positives, right, float(config.negative))
 
-    def probability(self, sample: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
-        """The softmax that is added to the score."""
-        return (self.temperature * sample).softmax(-1)
+    return Output(lambda scores: scores, target, lambda sample: (config.score_temperature * sample).softmax(-1))
 
 
 def released_reranker_config(config: Mapping[str, Any], direction: Direction, width: int) -> RerankerConfig:

@@ -4,14 +4,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from prvr.published.holmes.transport import TransportParts, bucket_problem, sinkhorn
+from prvr.published.holmes.transport import bucket_problem, sinkhorn, unit_interval
 
 
 def released_unit_interval(cosines: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"]) -> Float[Tensor, "v m c"]:
     """Cosines scaled into [0, 1] by the lowest and the highest, those of padding included, which are 0."""
-    padded = cosines * mask[..., None]
-    lowest, highest = padded.amin((1, 2), keepdim=True), padded.amax((1, 2), keepdim=True)
-    return (padded - lowest) / (highest - lowest + 1e-8)
+    return unit_interval(cosines * mask[..., None], torch.ones_like(mask))
 
 
 @torch.no_grad()
@@ -25,5 +23,5 @@ def released_transport_targets(
     return plan / (plan.sum(-1, keepdim=True) + 1e-8)
 
 
-TRANSPORT = TransportParts(released_unit_interval, released_transport_targets)
+TRANSPORT = (released_unit_interval, released_transport_targets)
 """The cosines of padding take part."""

@@ -3,9 +3,6 @@ r"""Which clips of a video each of its queries is about, as targets and as a los
 Blocks are padded: `v` videos, `m` queries of each at most, `c` clips; a mask says which queries there are.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -140,21 +137,8 @@ def intra_video_loss(
     return (losses.sum(1) / counts.clamp_min(1)).sum() / (counts > 0).sum().clamp_min(1)
 
 
-@dataclass(frozen=True)
-class TransportParts:
-    """Functions of `Transport` that `compat.transport` names.
-
-    Args:
-        scale: as `unit_interval`.
-        targets: as `transport_targets`.
-    """
-
-    scale: Callable[[Tensor, Tensor], Tensor] = unit_interval
-    targets: Callable[[Tensor, Tensor, float], Tensor] = transport_targets
-
-
-MASKED = TransportParts()
-"""Rows without a query are left out."""
+MASKED = (unit_interval, transport_targets)
+"""How similarities are scaled, and what targets they give: rows without a query are left out."""
 
 
 class Transport(Term[TransportSettings]):
@@ -166,9 +150,9 @@ class Transport(Term[TransportSettings]):
     def __init__(self, settings: TransportSettings, model: AnyModelConfig) -> None:
         super().__init__(settings, model)
         assert isinstance(model, ModelConfig)
-        parts = COMPAT["transport"][model.compat.transport].part
-        self.scale = parts.scale
-        self.targets = {"transport": parts.targets, "softmax": softmax_targets}[settings.targets]
+        self.scale, self.targets = COMPAT["transport"][model.compat.transport].part
+        if settings.targets == "softmax":
+            self.targets = softmax_targets
 
     def forward(self, inputs: LossInputs) -> Scalar:
         """The intra-video loss."""

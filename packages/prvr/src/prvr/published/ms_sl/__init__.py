@@ -45,7 +45,7 @@ class KeyClipSettings(LossSettings):
 
 @register_loss(
     "key_clip_triplet",
-    "prvr.published.ms_sl.key_clips:KeyClipTriplet",
+    "prvr.published.ms_sl.clips:KeyClipTriplet",
     "Margin ranking by what key clips read (MS-SL).",
     "key_clip",
 )
@@ -60,5 +60,5 @@ class KeyClipTripletSettings(KeyClipSettings):
 
 
 register_loss(
-    "key_clip_nce", "prvr.published.ms_sl.key_clips:KeyClipNCE", "InfoNCE of what key clips read (MS-SL).", "key_clip"
+    "key_clip_nce", "prvr.published.ms_sl.clips:KeyClipNCE", "InfoNCE of what key clips read (MS-SL).", "key_clip"
 )(KeyClipSettings)
