@@ -13,7 +13,7 @@ import numpy as np
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, parse_json, parse_record, read_text
 from prvr.toy.grammar import Claim, describe
-from prvr.toy.near_misses import NearMissPlanter, near_misses
+from prvr.toy.near_misses import NearMissPlanter, missing, near_misses
 from prvr.toy.timelines import draw_videos
 from prvr.toy.world import Video, in_training
 
@@ -82,8 +82,8 @@ def draw_split(split: str, count: int, seed: int, name: str | None = None) -> Sc
     name = name or split
     for attempt in range(TRIES):
         scenes = _draw(split, name, count, np.random.default_rng([seed, attempt, _number(name)]))
-        misses = near_misses(list(scenes.claims.values()), scenes.videos)
-        if split == "train" or not misses.missing()[:, :2].any():
+        _, *near = near_misses(list(scenes.claims.values()), scenes.videos)
+        if split == "train" or not missing(np.sum(near, 2))[:2].any():
             return scenes
     raise InputError(
         f"draw_split: {count} videos have no room for the near misses of their sentences; ask for 20 or more"
