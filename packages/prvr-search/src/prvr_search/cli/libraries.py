@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from prvr.cli.console import CommandError, progress_bar, show_next, stdout
+from prvr.cli.console import CommandError, load, progress_bar, show_next, stdout
 from prvr.cli.folders import device_of
 from prvr.cli.options import Device, app, import_parts, parsed_by
 from prvr.errors import DataError
@@ -282,6 +282,7 @@ def run(
     """
     if shard is not None and not update:
         raise CommandError("--shard can only be used with --update.")
+    load("prvr_search.library")
     from prvr_search.store.features import encoder_key
     from prvr_search.store.upkeep import drop_encoder, import_from
     from prvr_search.store.upkeep import move as move_library
