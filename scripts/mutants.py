@@ -753,7 +753,7 @@ PRVR = (
         "prvr/test_library.py::test_prune_deletes_what_is_gone_and_keeps_what_is_on_another_disk",
     ),
     Mutant(
-        "prvr_search/vectors/embedding.py",
+        "prvr_search/vectors/files.py",
         "max(0, rows - size)], np.int64)",
         "max(0, rows - size - 1)], np.int64)",
         "the last window ends before the video does",
@@ -915,8 +915,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/store/upkeep.py",
-        "unused = sorted({*missing.values()} - seen)",
-        "unused = sorted({sha for films in store.by_key().values() for sha in films} - seen)",
+        "unused = {*missing.values()} - seen",
+        "unused = {sha for films in store.by_key().values() for sha in films} - seen",
         "what was never seen is pruned",
         "prvr/test_library_damage.py::test_nothing_is_pruned_that_was_not_seen_again",
     ),
@@ -1097,8 +1097,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/store/store.py",
-        "return not file.film.reason",
-        "return file.film.frames > 0",
+        "return None if file.film.reason else file.film",
+        "return file.film if file.film.frames > 0 else None",
         "a film without lines is recognised again",
         "prvr/test_recognisers.py",
     ),

@@ -517,7 +517,19 @@ def open_video(source: Path | str | BinaryIO, limits: Limits | None = None) -> I
         ...         print(frame.time, frame.pixels.shape)
     """
     if isinstance(source, str | Path):
-        with _opened(Path(source)) as file, open_video(file, limits) as video:
+        path = Path(source)
+        try:
+            if not path.is_file():
+                reason = "not a regular file" if path.exists() else "no such file"
+                raise VideoError(path, reason, "Name a video file, or a folder of them.")
+            if not path.stat().st_size:
+                raise VideoError(path, "it is empty (0 bytes)", "Copy it again, or remove it.")
+            opened = path.open("rb", buffering=0)
+        except OSError as error:
+            refused = VideoError(path, f"cannot be read ({error.strerror or error})", "Check the path and permissions.")
+            refused.passing = error
+            raise refused from error
+        with opened, open_video(opened, limits) as video:
             yield video
         return
     file = _Source(source)
@@ -527,20 +539,6 @@ def open_video(source: Path | str | BinaryIO, limits: Limits | None = None) -> I
     except VideoError as error:
         error.passing = error.passing or file.error
         raise
-
-
-def _opened(path: Path) -> BinaryIO:
-    try:
-        if not path.is_file():
-            reason = "not a regular file" if path.exists() else "no such file"
-            raise VideoError(path, reason, "Name a video file, or a folder of them.")
-        if not path.stat().st_size:
-            raise VideoError(path, "it is empty (0 bytes)", "Copy it again, or remove it.")
-        return path.open("rb", buffering=0)
-    except OSError as error:
-        refused = VideoError(path, f"cannot be read ({error.strerror or error})", "Check the path and permissions.")
-        refused.passing = error
-        raise refused from error
 
 
 def _is_whole(frame: Any, before: bool) -> bool:
