@@ -13,7 +13,7 @@ from rich.text import Text
 from prvr.encoders import VideoEntry
 from prvr.reading import printable
 from prvr_search.films import SubtitleLine
-from prvr_search.ranking.results import SearchResult, clock, clock_span
+from prvr_search.ranking.results import SearchHit, SearchResult, clock, clock_span
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 PLAIN = " .:-=+*#"  # for terminals without block characters
@@ -22,7 +22,7 @@ _NAMES = (18, 32)  # width of the names: the least, and the most
 
 
 def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) -> Table:
-    """A table with a row for each hit: rank, video, score, best moment, and the relevance curve.
+    """A table with a row for each hit: rank, video, score (or what found it), best moment, and the relevance curve.
 
     A video is shown as its file name, and below it the folder and when it was filmed. Copies of the file, and videos
     that are folded into the hit, are named below; the caption says how many videos were folded.
@@ -63,8 +63,13 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         for subtitle in hit.lines[:1]:
             text = f"{line_head(subtitle)} {printable(subtitle.text)}"
             line.append("\n" + fill(text if plain else f"“{text}”", room), "italic")
-        table.add_row(str(rank), name, f"{hit.score:.3f}", moment, line)
+        table.add_row(str(rank), name, basis(hit), moment, line)
     return table
+
+
+def basis(hit: SearchHit) -> str:
+    """The score of a hit; of one that was found by a line, what the line is: `said`, `written` or `subtitles`."""
+    return (hit.lines[0].kind or "subtitles") if hit.lines else f"{hit.score:.3f}"
 
 
 def line_head(line: SubtitleLine) -> str:
