@@ -119,14 +119,10 @@ def write_text(path: Path | str, text: str) -> None:
 
 
 def write_stdout(content: bytes) -> None:
-    """Writes bytes to standard output, or what stands for it, as they are, whatever its encoding and line ends."""
+    """Writes bytes to standard output as they are, whatever its encoding and line ends."""
     sys.stdout.flush()
-    binary = getattr(sys.stdout, "buffer", None)
-    if binary is None:  # a program that embeds the command has put a file of text there
-        sys.stdout.write(content.decode("utf-8", "surrogateescape"))
-        return
-    binary.write(content)
-    binary.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
 
 
 logger = logging.getLogger(__name__)

@@ -1,10 +1,9 @@
 """Search results and times as text, for people."""
 
-import math
 from collections.abc import Sequence
-from itertools import pairwise
 from textwrap import fill
 
+import numpy as np
 from rich import box
 from rich.cells import cell_len
 from rich.table import Table
@@ -118,7 +117,7 @@ def blocks(values: Sequence[float], low: float, high: float, width: int, letters
     """A curve as one line of characters; where there is less room than values, the highest of each part is shown.
 
     Args:
-        values: the values of the curve, in order of time.
+        values: the values of the curve, in order of time, at least one; -inf is drawn as the lowest.
         low, high: the values that the first and the last character stand for.
         width: the largest number of characters.
         letters: the characters, from low to high.
@@ -127,10 +126,7 @@ def blocks(values: Sequence[float], low: float, high: float, width: int, letters
         >>> blocks([0.0, 0.5, 1.0, 0.25], 0.0, 1.0, 4), blocks([0.0, 0.5, 1.0, 0.25], 0.0, 1.0, 2)
         ('▁▅█▃', '▅█')
     """
-    count = min(width, len(values))
-    edges = [len(values) * part // count for part in range(count + 1)] if count else []
-    best = [max(values[start:end]) for start, end in pairwise(edges)]
-    span = high - low if high > low else 1.0
-    last = len(letters) - 1
-    places = (round(last * (value - low) / span) if math.isfinite(value) else 0 for value in best)
-    return "".join(letters[min(max(place, 0), last)] for place in places)
+    count, last = min(width, len(values)), len(letters) - 1
+    best = np.maximum.reduceat(values, np.arange(count) * len(values) // count)
+    places = (last * (best - low) / ((high - low) or 1.0)).round().clip(0, last)
+    return "".join(letters[place] for place in places.astype(int))
