@@ -15,9 +15,6 @@ from prvr.cli.folders import device_of, fresh_folder, open_corpus_of, threads
 from prvr.cli.options import MODELS, app
 from prvr.cli.train import show_folder, train
 
-if TYPE_CHECKING:
-    pass
-
 _QUICK = {
     "train.epochs": 6,
     "train.hard_negatives_from": 6,
