@@ -1,7 +1,7 @@
 """Search results as one HTML page with pictures: no script, nothing loaded from elsewhere."""
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -9,10 +9,9 @@ from prvr.reading import printable
 from prvr_search.films import VideoError
 from prvr_search.films.thumbnails import thumbnail
 from prvr_search.output.files import write_text
-from prvr_search.output.terminal import blocks, count_line, date_line, line_head, split_name
+from prvr_search.output.terminal import basis, blocks, count_line, date_line, line_head, split_name
 from prvr_search.ranking.results import SearchHit, SearchResult, clock, clock_span
 
-Picture = Callable[[SearchHit], bytes]
 _BARS = 48  # of a curve
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -38,7 +37,7 @@ p { margin: 0 0 .25rem; overflow-wrap: anywhere; }
 """
 
 
-def write_html(path: Path | str, results: Sequence[SearchResult], picture: Picture | None = None) -> None:
+def write_html(path: Path | str, results: Sequence[SearchResult]) -> None:
     """Writes a page with the hits of each query: a picture of the best moment, times, score, and the relevance
     curve.
 
@@ -48,14 +47,13 @@ def write_html(path: Path | str, results: Sequence[SearchResult], picture: Pictu
     Args:
         path: the file to write.
         results: the results of one or more queries.
-        picture: JPEG of a hit; default: `picture_of`, which reads the video file.
 
     Raises:
         prvr.data.DataError: it cannot be written.
     """
     alone = len(results) == 1
     title = printable(results[0].query) if alone else f"{len(results)} searches"
-    body = "\n".join(_result(result, picture or picture_of, not alone) for result in results)
+    body = "\n".join(_result(result, not alone) for result in results)
     write_text(
         path,
         "<!doctype html>\n"
@@ -67,18 +65,9 @@ def write_html(path: Path | str, results: Sequence[SearchResult], picture: Pictu
     )
 
 
-def picture_of(hit: SearchHit) -> bytes:
-    """The middle of the best moment of a hit, as a JPEG.
-
-    Raises:
-        VideoError: the file is not there any more, or cannot be decoded.
-    """
-    return thumbnail(hit.video.path, (hit.start + hit.end) / 2, width=240)
-
-
-def _result(result: SearchResult, picture: Picture, headed: bool) -> str:
+def _result(result: SearchResult, headed: bool) -> str:
     heading = f"<h2>{escape(printable(result.query))}</h2>" if headed else ""
-    items = "\n".join(_hit(rank, hit, result, picture) for rank, hit in enumerate(result.hits, 1))
+    items = "\n".join(_hit(rank, hit, result) for rank, hit in enumerate(result.hits, 1))
     return (
         f"<section>{heading}\n"
         f'<p class="small">{count_line(result)}; higher bars match better</p>\n'
@@ -86,13 +75,14 @@ def _result(result: SearchResult, picture: Picture, headed: bool) -> str:
     )
 
 
-def _hit(rank: int, hit: SearchHit, result: SearchResult, picture: Picture) -> str:
+def _hit(rank: int, hit: SearchHit, result: SearchResult) -> str:
     moment = clock_span(hit.start, hit.end)
     name = escape(printable(hit.video.id))
     file, folder = (escape(part) for part in split_name(printable(hit.video.id)))
     where = f' <span class="small">{folder}</span>' if folder else ""
     try:
-        content = base64.b64encode(picture(hit)).decode("ascii")
+        picture = thumbnail(hit.video.path, (hit.start + hit.end) / 2, width=240)
+        content = base64.b64encode(picture).decode("ascii")
         shown = f'<img alt="{name} at {moment}" src="data:image/jpeg;base64,{content}">'
     except VideoError as error:
         shown = f"<figcaption>no picture: {escape(printable(error.reason))}</figcaption>"
@@ -105,7 +95,7 @@ def _hit(rank: int, hit: SearchHit, result: SearchResult, picture: Picture) -> s
     also += "".join(f"<p>{line_head(line)} “{escape(printable(line.text))}”</p>" for line in hit.lines)
     return (
         f"<li><figure>{shown}</figure><div><p><b>{rank}. {file}</b>{where}</p>\n"
-        f"<p>{moment} of {clock(hit.video.duration)}, score {hit.score:.3f}{filmed}</p>{also}\n"
+        f"<p>{moment} of {clock(hit.video.duration)}, {'' if hit.lines else 'score '}{basis(hit)}{filmed}</p>{also}\n"
         f'<p class="curve">{blocks(hit.relevance, *result.scale, _BARS)}</p>'
         f'<p class="small">{escape(printable(hit.video.path))}</p></div></li>'
     )

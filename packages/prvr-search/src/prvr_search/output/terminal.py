@@ -1,10 +1,9 @@
 """Search results and times as text, for people."""
 
-import math
 from collections.abc import Sequence
-from itertools import pairwise
 from textwrap import fill
 
+import numpy as np
 from rich import box
 from rich.cells import cell_len
 from rich.table import Table
@@ -13,7 +12,7 @@ from rich.text import Text
 from prvr.encoders import VideoEntry
 from prvr.reading import printable
 from prvr_search.films import SubtitleLine
-from prvr_search.ranking.results import SearchResult, clock, clock_span
+from prvr_search.ranking.results import SearchHit, SearchResult, clock, clock_span
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 PLAIN = " .:-=+*#"  # for terminals without block characters
@@ -22,7 +21,7 @@ _NAMES = (18, 32)  # width of the names: the least, and the most
 
 
 def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) -> Table:
-    """A table with a row for each hit: rank, video, score, best moment, and the relevance curve.
+    """A table with a row for each hit: rank, video, score (or what found it), best moment, and the relevance curve.
 
     A video is shown as its file name, and below it the folder and when it was filmed. Copies of the file, and videos
     that are folded into the hit, are named below; the caption says how many videos were folded.
@@ -63,8 +62,13 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         for subtitle in hit.lines[:1]:
             text = f"{line_head(subtitle)} {printable(subtitle.text)}"
             line.append("\n" + fill(text if plain else f"“{text}”", room), "italic")
-        table.add_row(str(rank), name, f"{hit.score:.3f}", moment, line)
+        table.add_row(str(rank), name, basis(hit), moment, line)
     return table
+
+
+def basis(hit: SearchHit) -> str:
+    """The score of a hit; of one that was found by a line, what the line is: `said`, `written` or `subtitles`."""
+    return (hit.lines[0].kind or "subtitles") if hit.lines else f"{hit.score:.3f}"
 
 
 def line_head(line: SubtitleLine) -> str:
@@ -113,7 +117,7 @@ def blocks(values: Sequence[float], low: float, high: float, width: int, letters
     """A curve as one line of characters; where there is less room than values, the highest of each part is shown.
 
     Args:
-        values: the values of the curve, in order of time.
+        values: the values of the curve, in order of time, at least one; -inf is drawn as the lowest.
         low, high: the values that the first and the last character stand for.
         width: the largest number of characters.
         letters: the characters, from low to high.
@@ -122,10 +126,7 @@ def blocks(values: Sequence[float], low: float, high: float, width: int, letters
         >>> blocks([0.0, 0.5, 1.0, 0.25], 0.0, 1.0, 4), blocks([0.0, 0.5, 1.0, 0.25], 0.0, 1.0, 2)
         ('▁▅█▃', '▅█')
     """
-    count = min(width, len(values))
-    edges = [len(values) * part // count for part in range(count + 1)] if count else []
-    best = [max(values[start:end]) for start, end in pairwise(edges)]
-    span = high - low if high > low else 1.0
-    last = len(letters) - 1
-    places = (round(last * (value - low) / span) if math.isfinite(value) else 0 for value in best)
-    return "".join(letters[min(max(place, 0), last)] for place in places)
+    count, last = min(width, len(values)), len(letters) - 1
+    best = np.maximum.reduceat(values, np.arange(count) * len(values) // count)
+    places = (last * (best - low) / ((high - low) or 1.0)).round().clip(0, last)
+    return "".join(letters[place] for place in places.astype(int))

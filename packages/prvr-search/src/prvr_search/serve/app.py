@@ -1,12 +1,10 @@
 """The application: the page and the API, behind the middleware that refuses."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 from fastapi import APIRouter, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -15,17 +13,16 @@ from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
-from starlette.responses import StreamingResponse
 
 import prvr_search
 from prvr import __version__
 from prvr.errors import InputError, MissingExtraError
 from prvr.reading import printable
 from prvr_search import Library, SearchResult
-from prvr_search.films import SubtitleLine, VideoError
+from prvr_search.films import SubtitleLine, VideoError, clip_name
 from prvr_search.ranking.filters import CONDITIONS
 from prvr_search.serve import schema
-from prvr_search.serve.files import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail, pieces_of, send_file
+from prvr_search.serve.files import PREVIEW_TYPES, OpenFile, PreviewKind, cut_clip, encode_preview, encode_thumbnail
 from prvr_search.serve.schema import Key, Seconds
 from prvr_search.serve.security import COOKIE, PICTURE, SecurityMiddleware, Sessions
 from prvr_search.serve.service import Busy, Service
@@ -45,6 +42,7 @@ _ROUNDING = 0.001  # seconds by which a preview may be too long: times in addres
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
 _ERRORS = {code: {"model": schema.ErrorResponse} for code in (400, 401, 403, 404, 409, 410, 413, 415, 501, 503)}
 _BYTES = "application/octet-stream"
+_EXPORTS = {"csv": "text/csv", "otio": _BYTES}
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 
 
@@ -175,7 +173,7 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
         )
         return {"seconds": sessions.seconds}
 
-    def asked(request: schema.QueryRequest, image: Any = None) -> prvr_search.Query:
+    def asked(request: schema.QueryRequest | schema.SearchParameters, image: Any = None) -> prvr_search.Query:
         like = request.like and (service.catalogue.get(request.like.key).id, request.like.start, request.like.end)
         parts = request.subtitles, request.then, request.within
         return prvr_search.Query(request.texts, request.without, image, like, *parts)
@@ -200,14 +198,14 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
     @router.get("/api/search", response_model=schema.SearchResponse)
     async def search(options: Annotated[schema.SearchParameters, Query()]) -> SearchResult:
         """Videos and moments for a query."""
-        return (await answers([asked(options.query)], options, options))[0]
+        return (await answers([asked(options)], options, options))[0]
 
     body = {"requestBody": {"content": {"application/octet-stream": _BINARY}}}
 
     @router.post(PICTURE, openapi_extra=body, response_model=schema.SearchResponse)
     async def search_picture(request: Request, options: Annotated[schema.SearchParameters, Query()]) -> SearchResult:
         """Videos and moments for a picture; the body is its file (JPEG, PNG, WebP, GIF, BMP), which is not kept."""
-        query = asked(options.query, await service.picture(request.body))
+        query = asked(options, await service.picture(request.body))
         return (await answers([query], options, options))[0]
 
     @router.post("/api/search", response_model=schema.BatchResponse)
@@ -240,17 +238,15 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
         longest = service.limits.clip_seconds
         if not start < end <= start + longest:
             raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
-        name, made = await service.clip(key, start, end)
-        size = made.seek(0, os.SEEK_END)
-        headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(printable(name))}"}
-        return StreamingResponse(pieces_of(made, 0, size), 200, headers | {"Content-Length": str(size)}, _BYTES)
+        name = clip_name(service.catalogue.get(key).id, start, end)
+        made = await service.of_file(key, lambda file: cut_clip(file, service.limits, start, end, name))
+        return OpenFile(made, filename=printable(name), media_type=_BYTES)
 
-    @router.post("/api/export", **_media("text/csv", _BYTES))
+    @router.post("/api/export", **_media(*_EXPORTS.values()))
     async def export(request: schema.ExportRequest) -> Response:
         """Results as a file for a spreadsheet or an editor; paths are those below the folder of videos."""
-        content, suffix = await service.exported(request)
-        headers = {"Content-Disposition": f'attachment; filename="results.{suffix}"'}
-        return Response(content, 200, headers, "text/csv" if suffix == "csv" else _BYTES)
+        headers = {"Content-Disposition": f'attachment; filename="results.{request.kind}"'}
+        return Response(await service.exported(request), 200, headers, _EXPORTS[request.kind])
 
     @router.get("/api/videos/{key}/thumbnail", **_media("image/jpeg"))
     async def thumbnail(
@@ -261,10 +257,11 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
 
     @router.head("/api/videos/{key}/file", include_in_schema=False)
     @router.get("/api/videos/{key}/file", **_media("*/*"))
-    async def file(request: Request, key: Key) -> Response:
+    async def file(key: Key) -> Response:
         """The file of a video, or a range of it (Range)."""
         opened = await service.of_video(key, service.catalogue.opened)
-        return send_file(request, service.catalogue.get(key), opened)
+        headers = {"ETag": f'"{key}"', "Cache-Control": "private, no-cache"}
+        return OpenFile(opened, headers=headers, media_type=schema.media_type(service.catalogue.get(key)))
 
     @router.get("/api/videos/{key}/lines")
     async def lines(key: Key) -> Sequence[SubtitleLine]:

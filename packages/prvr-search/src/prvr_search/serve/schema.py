@@ -191,9 +191,9 @@ class ResultLimits(Record):
 class SearchParameters(ResultLimits, QueryParts, _conditions(by_name=True)):
     """What the address of a search takes."""
 
-    q: Sentences = []
+    texts: Annotated[Sentences, Field(alias="q")] = []
     """a sentence; several must all match"""
-    like: Key | None = None
+    key: Annotated[Key | None, Field(alias="like")] = None
     """`video.key` of a hit; search for similar moments"""
     start: Seconds = 0.0
     """with `like`: its start in seconds"""
@@ -201,11 +201,9 @@ class SearchParameters(ResultLimits, QueryParts, _conditions(by_name=True)):
     """with `like`: its end in seconds"""
 
     @property
-    def query(self) -> QueryRequest:
-        """The query."""
-        like = LikeRequest(key=self.like, start=self.start, end=self.end) if self.like else None
-        parts = {name: getattr(self, name) for name in QueryParts.model_fields}
-        return QueryRequest(texts=self.q, like=like, **parts)
+    def like(self) -> LikeRequest | None:
+        """The moment."""
+        return LikeRequest(key=self.key, start=self.start, end=self.end) if self.key else None
 
 
 class BatchRequest(ResultLimits, extra="forbid"):
@@ -229,9 +227,9 @@ class ExportedHit(Record, extra="forbid"):
     """`video.key` of the hit"""
     start: Seconds
     end: Seconds
-    score: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    line: Words = ""
-    """the line of subtitles that was found"""
+    score: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    lines: list[SubtitleLine] = []
+    """the lines that match, best first"""
 
 
 class ExportRequest(Record, extra="forbid"):
