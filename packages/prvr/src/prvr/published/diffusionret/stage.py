@@ -9,7 +9,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from prvr.config.strict import LARGE, MANY, SEED, STRICT
+from prvr.config.losses import Weight
+from prvr.config.strict import LARGE, SEED, STRICT, Count
 from prvr.data.hashes import check_hashes
 from prvr.errors import DataError, InputError
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
@@ -24,9 +25,9 @@ _DIRECTIONS: tuple[Direction, ...] = ("t2v", "v2t")
 class DiffusionSettings:
     """The use of the generated probability; None for the values of the re-rankers."""
 
-    top_k: int | None = Field(default=None, ge=1, le=MANY)
+    top_k: Count | None = None
     """The number of candidates of each row; a smaller gallery is re-ranked as a whole."""
-    weight: float | None = Field(default=None, ge=0, le=1e6)
+    weight: Weight | None = None
     """The weight of the generated probability."""
     num_steps: int | None = Field(default=None, ge=1, le=LARGE)
     """The number of steps of the sampler, at most the number of trained steps."""
