@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
 import torch
 from pydantic import Field
@@ -17,8 +18,6 @@ from prvr.published.diffusionret.candidate_reranker import CandidateReranker, re
 from prvr.stages.matrix import ScoreMatrix
 from prvr.stages.stage import STAGES, Encode, Rescore, Stage
 from prvr.types import Direction, FirstStage
-
-_DIRECTIONS: tuple[Direction, ...] = ("t2v", "v2t")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -148,9 +147,7 @@ def load_rerankers(folder: Path | str) -> dict[Direction, CandidateReranker]:
         0.1
     """
     for base in (Path(folder) / "best", Path(folder)):
-        directions: list[Direction] = [
-            direction for direction in _DIRECTIONS if (base / direction / "config.json").is_file()
-        ]
+        directions: list[Direction] = [d for d in get_args(Direction) if (base / d / "config.json").is_file()]
         if directions:
             check_hashes(base)
             return {direction: CandidateReranker.from_pretrained(base / direction).eval() for direction in directions}
