@@ -22,13 +22,13 @@ logger = logging.getLogger(__name__)
 _MOST_BLOCKS = 64
 
 
-def _rows(text: str) -> dict[str, tuple[str, Any]]:
+def key_table(text: str) -> dict[str, tuple[str, Any]]:
     """A table by our keys; each line: the authors' key, ours, what a missing one means; nothing: it must be there."""
     rows = (line.split() for line in text.strip().splitlines())
     return {ours: (theirs, json.loads(rest[0]) if rest else ...) for theirs, ours, *rest in rows}
 
 
-_KEYS = _rows(
+_KEYS = key_table(
     """
     visual_feat_dim     model.video_dim
     q_feat_size         model.query_dim
@@ -61,7 +61,7 @@ _ALIASES = {
     "hidden_size": ("inheritance_hidden", "B_hidden_size"),
 }
 """Other names of a key in the authors' code: those under which a model's own configuration has it."""
-_MSSL = _rows(
+_MSSL = key_table(
     """
     clip_scale_w   model.clip_weight               0.7
     frame_scale_w  model.frame_weight              0.3
@@ -70,7 +70,7 @@ _MSSL = _rows(
     """
 )
 """Keys of MS-SL, whose checkpoints hold the configuration of the model alone, without the weights of the score."""
-_DLDKD = _rows(
+_DLDKD = key_table(
     """
     clip_scale_w       model.clip_weight              0.7
     frame_scale_w      model.frame_weight             0.3
@@ -81,7 +81,7 @@ _DLDKD = _rows(
     """
 )
 """Keys of DL-DKD; the weights of the score stand in its code, those of the losses among its options."""
-_MSC = _rows(
+_MSC = key_table(
     """
     max_desc_l model.max_words            77
     rkd_d_coef loss.text_distances.weight 10.0
@@ -92,7 +92,7 @@ _MSC = _rows(
     """
 )
 """Keys of MSC-PRVR, with the defaults of its options; `map_size` is the number of its frames."""
-_REGISTERS = _rows(
+_REGISTERS = key_table(
     """
     num_registers        model.registers.num
     timesteps            model.registers.steps

@@ -13,7 +13,7 @@ from prvr.published.diffusionret.network import CandidateDenoiser, TextFrameAtte
 from prvr.published.diffusionret.process import Output
 from prvr.published.diffusionret.run_config import RerankerCompat, RerankerConfig
 from prvr.published.diffusionret.token_retriever import token_alignment
-from prvr.published.loading import CheckpointError, fill
+from prvr.published.loading import CheckpointError, fill, key_table
 from prvr.types import Direction
 
 _NAMES = {
@@ -27,6 +27,19 @@ _NAMES = {
     "decoder_out": "decoder.2",
 }
 """Our parts of a denoiser, and theirs."""
+_KEYS = key_table(
+    """
+    diffusion_steps steps
+    -               spacing               "linspace"
+    noise_schedule  schedule              "cosine"
+    temp            attention_temperature 1.0
+    d_temp          loss_temperature      100.0
+    *_num           candidates            32
+    *_alpha         weight                1.0
+    *_temp          score_temperature     1.0
+    """
+)
+"""Keys of the configuration, with the defaults of the published options; * is the direction."""
 
 
 def released_token_alignment(
@@ -97,26 +110,16 @@ def released_reranker_config(config: Mapping[str, Any], direction: Direction, wi
     Raises:
         CheckpointError: no number of steps, or another width.
     """
-    if "diffusion_steps" not in config:
+    values = {ours: config.get(theirs.replace("*", direction), default) for ours, (theirs, default) in _KEYS.items()}
+    if values["steps"] is ...:
         raise CheckpointError(
             "the configuration lacks 'diffusion_steps', the number of trained steps; it has: "
             f"{', '.join(sorted(config)) or 'nothing'}"
         )
     if config.get("width", width) != width:
         raise CheckpointError(f"the configuration has width={config['width']}, the weights have {width}")
-    return RerankerConfig(
-        width=width,
-        steps=config["diffusion_steps"],
-        spacing="linspace",
-        schedule=config.get("noise_schedule", "cosine"),
-        attention_temperature=config.get("temp", 1.0),
-        loss_temperature=config.get("d_temp", 100.0),
-        negative=-1 if config.get("neg", 0) else 0,
-        candidates=config.get(f"{direction}_num", 32),
-        weight=config.get(f"{direction}_alpha", 1.0),
-        score_temperature=config.get(f"{direction}_temp", 1.0),
-        compat=RerankerCompat(pooling="released", decoder="released", output="released"),
-    )
+    compat = RerankerCompat(pooling="released", decoder="released", output="released")
+    return RerankerConfig(width=width, negative=-1 if config.get("neg") else 0, compat=compat, **values)
 
 
 def load_released_reranker(

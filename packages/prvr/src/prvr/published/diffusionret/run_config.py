@@ -9,8 +9,9 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config import OptimConfig, TrainerConfig, config_to_dict, preset_names, read_values, read_yaml_file, validated
+from prvr.config.losses import Weight
 from prvr.config.registry import Registry, named_parts, registered
-from prvr.config.strict import LARGE, MANY, STRICT
+from prvr.config.strict import LARGE, MANY, STRICT, Count, Factor, Size
 from prvr.errors import InputError
 from prvr.models.pretrained import CARD_HEAD
 from prvr.stages import Direction
@@ -66,15 +67,19 @@ class RerankerCompat:
     output: Annotated[str, registered(COMPAT["output"])] = "distribution"
 
 
+Steps = Annotated[int, Field(ge=1, le=10_000)]
+"""Steps of a diffusion."""
+
+
 @dataclass(frozen=True, config=STRICT)
 class RerankerConfig:
     """A `CandidateReranker`: its network, its diffusion, and the combination with the retriever's score."""
 
-    width: int = Field(gt=0, le=65_536)
+    width: Size
     """Width d of the text and frame embeddings."""
-    steps: int = Field(default=50, ge=1, le=10_000)
+    steps: Steps = 50
     """K, the number of trained diffusion steps."""
-    sampling_steps: int | None = Field(default=None, ge=1, le=10_000)
+    sampling_steps: Steps | None = None
     """The number of steps in sampling, at most `steps`; None for all."""
     spacing: Literal["trailing", "linspace", "leading"] = "trailing"
     """The steps that are taken, if fewer than trained. trailing: evenly spaced, starting at the noisiest; linspace
@@ -82,7 +87,7 @@ class RerankerConfig:
     (K / steps)-th, starting at the cleanest and without the noisiest."""
     schedule: Literal["cosine", "linear"] = "cosine"
     """Schedule of the noise."""
-    beta_scale: float = Field(default=1.0, ge=1e-6, le=1e6)
+    beta_scale: Factor = 1.0
     """A factor of every beta; the product is capped at 0.999 (table 3f of the paper)."""
     sampler: Literal["ddim", "ddpm"] = "ddim"
     """ddim: only the start is random; ddpm: each step adds noise."""
@@ -90,15 +95,15 @@ class RerankerConfig:
     """one_step: the control, the same network called once, at x = 0 and step 0, in training too."""
     loss: Literal["kl", "mse"] = "kl"
     """Loss between the predicted distribution over candidates and the right one."""
-    attention_temperature: float = Field(default=1.0, ge=1e-6, le=1e6)
+    attention_temperature: Factor = 1.0
     """tau' of eq. 4. Embeddings of unit length need a smaller one, about 0.1: their products lie in [-1, 1]."""
-    loss_temperature: float = Field(default=1.0, ge=1e-6, le=1e6)
+    loss_temperature: Factor = 1.0
     """A factor of the decoder's output before its softmax (released: 100)."""
     negative: Literal[0, -1] = 0
     """x_0 of a wrong candidate. -1 needs `compat.output='released'`: a distribution has no negative values."""
-    candidates: int = Field(default=32, ge=1, le=MANY)
+    candidates: Count = 32
     """The number of candidates; a smaller gallery is re-ranked as a whole."""
-    weight: float = Field(default=1.0, ge=0, le=1e6)
+    weight: Weight = 1.0
     """The weight of the generated probability."""
     combine: Literal["add", "alone"] = "add"
     """add: the score plus `weight` times the probability; alone: candidates are ordered by the probability alone, ahead
@@ -107,7 +112,7 @@ class RerankerConfig:
     """The rows of the retriever's videos that are used as frames; both: clips, then frames."""
     unit_length: bool = False
     """Scale text and rows to unit length first; then use an `attention_temperature` of about 0.1."""
-    score_temperature: float = Field(default=1.0, ge=1e-6, le=1e6)
+    score_temperature: Factor = 1.0
     """With `compat.output='released'`: a factor of x_0 before the softmax of the combined score."""
     trained_on: str | None = None
     """The `fingerprint` of the retriever whose embeddings it was trained on."""
@@ -134,7 +139,7 @@ class CandidatesConfig:
 
     num: int = Field(default=32, ge=2, le=MANY)
     """Candidates of a row, the right one among them."""
-    pool: Annotated[int, Field(ge=1, le=MANY)] | Literal["batch"] = 64
+    pool: Count | Literal["batch"] = 64
     """The wrong ones are drawn in each step from this many that the retriever scores highest; capped by what the
     split has. batch: they are the right ones of the other rows of the step, whatever their scores, as in DiffusionRet's
     released code."""
@@ -150,15 +155,13 @@ class RerankerTrainConfig(TrainerConfig):
     epochs: int = Field(default=20, ge=1, le=LARGE)
     patience: int = Field(default=5, ge=1, le=LARGE)
     """Stop after more than this many epochs in a row in which no direction got better on the split that selects."""
-    batch_size: int = Field(default=128, ge=1, le=MANY)
+    batch_size: Count = 128
     """Queries per step, of all processes together, each with its candidates, in each direction."""
     start: Literal["identity", "random", "normal"] = "identity"
     """identity: W_q, W_k and W_v start as the identity, so that the attention starts as the retriever's own product of
     query and candidate; random: as torch initialises linear maps; normal: all maps N(0, 0.02) with biases of 0, as in
     DiffusionRet's released code."""
-    weights: tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = Field(
-        default=(0.01, 0.03, 0.1, 0.3, 1.0), max_length=1000
-    )
+    weights: tuple[Weight, ...] = Field(default=(0.01, 0.03, 0.1, 0.3, 1.0), max_length=1000)
     """The split that selects chooses the weight of the probability from these; empty = `reranker.weight` stays."""
 
 

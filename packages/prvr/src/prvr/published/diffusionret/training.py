@@ -17,7 +17,7 @@ from prvr.evaluation import EvaluationConfig, EvaluationReport, RetrievalMetrics
 from prvr.evaluation.encode import device_of, evaluation_mode
 from prvr.models.layers import initialise
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
-from prvr.published.diffusionret.candidates import BatchCandidates, Pairing, counts_by_weight, hard_candidates
+from prvr.published.diffusionret.candidates import Candidates, Pairing, counts_by_weight, hard_candidates
 from prvr.published.diffusionret.run_config import RerankerRunConfig, reranker_card
 from prvr.published.diffusionret.stage import DiffusionSettings, DiffusionStage, fingerprint
 from prvr.stages import Direction, FirstStage, Pipeline, ScoreMatrix
@@ -152,7 +152,7 @@ class RerankerTask:
             scores = ScoreMatrix(self.retriever, encoded, train.relevant)
             for direction, reranker in self.networks.items():
                 if size == "batch":
-                    candidates = BatchCandidates(direction, torch.from_numpy(train.query_to_video))
+                    candidates = Candidates(direction, torch.from_numpy(train.query_to_video))
                 else:
                     candidates = hard_candidates(scores, train, direction, size)
                 pairings[direction] = Pairing(reranker, inputs, candidates)

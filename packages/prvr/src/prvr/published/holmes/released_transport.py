@@ -1,21 +1,17 @@
 """The optimal transport of Holmes as its code has it."""
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
-from prvr.published.holmes.transport import bucket_problem, sinkhorn, unit_interval
+from prvr.published.holmes.transport import Block, BlockMask, bucket_problem, sinkhorn, unit_interval
 
 
-def released_unit_interval(cosines: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"]) -> Float[Tensor, "v m c"]:
+def released_unit_interval(cosines: Block, mask: BlockMask) -> Block:
     """Cosines scaled into [0, 1] by the lowest and the highest, those of padding included, which are 0."""
     return unit_interval(cosines * mask[..., None], torch.ones_like(mask))
 
 
 @torch.no_grad()
-def released_transport_targets(
-    similarity: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"], epsilon: float, iterations: int = 50
-) -> Float[Tensor, "v m c"]:
+def released_transport_targets(similarity: Block, mask: BlockMask, epsilon: float, iterations: int = 50) -> Block:
     """As `transport_targets`, but for a guard of 1e-8 where rows of the plan are divided."""
     logits, log_rows, log_columns = bucket_problem(similarity, mask, epsilon)
     rows, columns = sinkhorn(logits, log_rows, log_columns, iterations)

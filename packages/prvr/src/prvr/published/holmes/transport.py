@@ -14,8 +14,11 @@ from prvr.published.blocks_of_queries import block_cosines, queries_of_videos
 from prvr.published.holmes import TransportSettings
 from prvr.published.holmes.evidence import dirichlet_loss, evidence_of
 
+Block = Float[Tensor, "v m c"]
+BlockMask = Bool[Tensor, "v m"]
 
-def unit_interval(cosines: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"]) -> Float[Tensor, "v m c"]:
+
+def unit_interval(cosines: Block, mask: BlockMask) -> Block:
     """Cosines of each video moved and scaled into [0, 1] by the lowest and the highest of its queries.
 
     Args:
@@ -36,7 +39,7 @@ def unit_interval(cosines: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"]) ->
 
 
 def sinkhorn(
-    logits: Float[Tensor, "v m c"],
+    logits: Block,
     log_rows: Float[Tensor, "v m"],
     log_columns: Float[Tensor, " c"],
     iterations: int,
@@ -60,7 +63,7 @@ def sinkhorn(
 
 
 def bucket_problem(
-    similarity: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"], epsilon: float
+    similarity: Block, mask: BlockMask, epsilon: float
 ) -> tuple[Float[Tensor, "v n c"], Float[Tensor, "v n"], Float[Tensor, " c"]]:
     """Logits and logarithms of masses for `sinkhorn`, with one more row, the bucket for clips that no query is about.
 
@@ -76,9 +79,7 @@ def bucket_problem(
 
 
 @torch.no_grad()
-def transport_targets(
-    similarity: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"], epsilon: float, iterations: int = 50
-) -> Float[Tensor, "v m c"]:
+def transport_targets(similarity: Block, mask: BlockMask, epsilon: float, iterations: int = 50) -> Block:
     """Distributions over clips by entropic optimal transport between the queries of a video, a bucket, and its clips.
 
     Queries compete for clips, which have equal masses; see `bucket_problem`. Rows of the plan are scaled to a sum of 1.
@@ -105,9 +106,7 @@ def transport_targets(
 
 
 @torch.no_grad()
-def softmax_targets(
-    similarity: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"], epsilon: float
-) -> Float[Tensor, "v m c"]:
+def softmax_targets(similarity: Block, mask: BlockMask, epsilon: float) -> Block:
     """Distributions over clips without competition, softmax(similarity / epsilon): the control of `transport_targets`.
 
     Args:
@@ -119,9 +118,9 @@ def softmax_targets(
 
 
 def intra_video_loss(
-    similarity: Float[Tensor, "v m c"],
-    target: Float[Tensor, "v m c"],
-    mask: Bool[Tensor, "v m"],
+    similarity: Block,
+    target: Block,
+    mask: BlockMask,
     temperature: float,
 ) -> Scalar:
     """`dirichlet_loss` of the evidence of each query for the clips of its video: mean over queries, then over videos.

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from prvr.config import CLIPS, POOLINGS, STRICT, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
-from prvr.config.strict import MANY
+from prvr.config.strict import Count
 
 
 def _key_clip(model: ModelConfig) -> Iterator[str]:
@@ -55,7 +55,7 @@ class KeyClipTripletSettings(KeyClipSettings):
 
     margin: float = Field(default=0.2, ge=0, le=100)
     """How much higher the right pair has to score."""
-    hard_pool: int = Field(default=20, ge=1, le=MANY)
+    hard_pool: Count = 20
     """Hard negatives are drawn from this many highest-scored ones."""
 
 
