@@ -184,7 +184,6 @@ def test_moment_groups_by_hand():
     assert (short.low, short.high, short.metrics.queries) == (0.0, 0.2, 3)
     assert (short.metrics.r1, short.metrics.tied) == (pytest.approx(100 / 3), pytest.approx(1 / 3))
     assert (long.low, long.high, long.metrics.queries, long.metrics.mnr) == (0.4, 1.0, 2, 5.5)
-    assert len(moment_groups(counts, moments, edges=(0.0, 1.0))) == 1
 
 
 def test_tag_metrics_by_hand():

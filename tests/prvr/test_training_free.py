@@ -176,12 +176,12 @@ def test_it_has_a_report_of_its_own_and_no_stages(
 
 
 def test_evaluation_scores_the_best_moment(corpus: Corpus) -> None:
-    texts = ["a red square", "a circle falls"]
-    scores = zero_shot_scores(corpus, "test", texts, inputs=JointRows(0.7))
-    side = open_featurizer("toy")
+    scores = zero_shot_scores(corpus, "test", JointRows(0.7))
+    side, content = open_featurizer("toy"), corpus.split("test")
+    texts = [caption.text for caption in content.captions]
     with corpus.open_features() as features:
         expected = [
             [by_hand(features.read(video), side.sentence(text).astype(np.float64)) for text in texts]
-            for video in corpus.split("test").video_ids
+            for video in content.video_ids
         ]
     np.testing.assert_allclose(scores.numpy().T, expected, atol=1e-5)
