@@ -325,12 +325,12 @@ def encode_video(
     batch_size = max(1, _BATCH // encoder.window.frames) if isinstance(encoder, ClipEncoder) else _BATCH
     with closing(read_ahead(parts, _AHEAD * batch_size)) as prepared:
         while batch := list(islice(prepared, batch_size)):
+            clips = np.stack([[frame.pixels for frame in part] for part, _ in batch])
             if isinstance(encoder, ClipEncoder):
-                clips = np.stack([[frame.pixels for frame in part] for part, _ in batch])
                 times = np.array([[frame.time for frame in part] for part, _ in batch], np.float32)
                 encoded = encoder.encode(clips, times)
             else:
-                encoded = encoder.encode(np.stack([frame.pixels for (frame,), _ in batch]))
+                encoded = encoder.encode(clips[:, 0])
             if not np.isfinite(encoded).all():
                 reason = "the encoder gives NaN or infinity for it"
                 raise VideoError(video.path, reason, "Try another encoder, or the CPU.")
