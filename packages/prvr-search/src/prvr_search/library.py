@@ -126,7 +126,6 @@ class Library:
         self._encoder: VideoEncoder | None = None
         self._spec: FeatureSpec | None = None
         self._index: VideoIndex | None = None
-        self._opened_model: SearchModel | None = None
         self._state: object = None  # of which the index is
         self._taught_state: object = None  # of which the model is
         self._lock = threading.RLock()
@@ -288,15 +287,15 @@ class Library:
             state, taught = (self.store.version, listing), self._taught_stamp()
             if self._taught_state != taught:
                 self.close()
-                self._opened_model, self._taught_state = None, taught
+                self._taught_state = taught
             if self._index is not None and self._state == state:
                 return self._index
             with self.store.in_use():
                 features = self._features(self._seen(listing), may_be_empty)
                 if self._index is None:
                     spec = features.spec
-                    model = self._opened_model = self._opened_model or self._search_model(spec)
-                    place, stride = user_cache() / "search", _WINDOW / (1 if self._is_encoder_alone else 2)
+                    model, place = self._search_model(spec), user_cache() / "search"
+                    stride = _WINDOW / (1 if self._is_encoder_alone else 2)
                     lines, backend = self.store.lines, self._backend
                     self._index = VideoIndex(
                         place, model, spec, window=_WINDOW, stride=stride, backend=backend, subtitles=lines

@@ -202,7 +202,7 @@ class Store:
         """
         path = feature_file(self.home, film.key, film.sha256)
         if rows is None:
-            rows = np.empty((0, 0 if film.spec is None else film.spec.dim), np.float32)
+            rows = np.empty((0, 0), np.float32)
         with self.writable():
             self._note(write_features(path, film, rows, lines))
             self.touch()
