@@ -247,11 +247,11 @@ class Library:
             NothingEncoded: no video is encoded yet.
             DataError: the model cannot be used.
         """
-        return self._current(self.listed or self._listing())
+        return self._current()
 
     def encoded(self) -> VideoIndex:
         """As `index`, but of the videos that were listed last, and empty if none of them is encoded yet."""
-        return self._current(self.listed or self._listing(), may_be_empty=True)
+        return self._current(may_be_empty=True)
 
     def _features(self, videos: Sequence[VideoPath], may_be_empty: bool = False) -> VideoFeatures:
         entries = {} if (spec := self.spec) is None else self._entries(videos, spec)
@@ -282,7 +282,8 @@ class Library:
         self.store.lines.follow(self.folder, listing, videos, self.store.with_lines(), self.store.lines_of)
         return videos
 
-    def _current(self, listing: Listing, may_be_empty: bool = False) -> VideoIndex:
+    def _current(self, listing: Listing | None = None, *, may_be_empty: bool = False) -> VideoIndex:
+        listing = listing or self.listed or self._listing()
         with self._lock:
             state, taught = (self.store.version, listing), self._taught_stamp()
             if self._taught_state != taught:

@@ -349,7 +349,7 @@ def feature_files(home: Path) -> Iterator[tuple[str, str, Stamp]]:
     for place, folders, names in os.walk(root):
         folders.sort()
         key, start, *below = (*Path(place).relative_to(root).parts, "", "")[:3]
-        for name in names if is_key(key) and below == [""] else ():
+        for name in (*folders, *names) if is_key(key) and below == [""] else ():
             sha256 = name.removesuffix(SUFFIX)
             if name.endswith(SUFFIX) and is_sha256(sha256) and sha256[:2] == start:
                 with suppress(FileNotFoundError):
