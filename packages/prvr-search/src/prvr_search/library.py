@@ -308,9 +308,11 @@ class Library:
     @property
     def spec(self) -> FeatureSpec | None:
         """What its features are, as far as it can be told without opening an encoder; None before the first update."""
-        last = self.store.folders.encoder(self.folder)
-        if self._spec is not None or (last is None and self._encoder_name is None):
+        if self._spec is not None:
             return self._spec
+        last = self.store.folders.encoder(self.folder)
+        if last is None and self._encoder_name is None:
+            return None
         name = self._encoder_name or (last.encoder.name if last else "")
         names = {name, str(Path(name).expanduser().resolve())}
         rate = self._rate or (last.rate if last and last.encoder.name in names else _RATE)
