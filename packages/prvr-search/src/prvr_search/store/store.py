@@ -347,7 +347,7 @@ def feature_files(home: Path) -> Iterator[tuple[str, str, Stamp]]:
     """Of every file of features the key, the sha256 of the video and the stamp; links are not followed."""
     for place, folders, names in os.walk(home / FEATURES):
         folders.sort()
-        *_, key, start = place.split(os.sep)
+        *_, key, start = Path(place).parts
         if is_key(key) and len(start) == 2:
             inside = [*folders, *names]
             folders.clear()  # nothing lies deeper
