@@ -999,8 +999,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/vectors/trained.py",
-        "VideoEmbedding(clips, frames, mask, path=path)",
-        "VideoEmbedding(clips, frames, mask)",
+        "VideoEmbedding(clips, frames, mask, path=path, ",
+        "VideoEmbedding(clips, frames, mask, ",
         "blocks alone order what the path finds",
         "prvr/test_pipeline.py::test_a_search_by_path_and_blocks_finds_what_evaluation_ranks",
     ),

@@ -126,7 +126,6 @@ class Library:
         self._encoder: VideoEncoder | None = None
         self._spec: FeatureSpec | None = None
         self._index: VideoIndex | None = None
-        self._opened_model: SearchModel | None = None
         self._state: object = None  # of which the index is
         self._taught_state: object = None  # of which the model is
         self._lock = threading.RLock()
@@ -248,11 +247,11 @@ class Library:
             NothingEncoded: no video is encoded yet.
             DataError: the model cannot be used.
         """
-        return self._current(self.listed or self._listing())
+        return self._current()
 
     def encoded(self) -> VideoIndex:
         """As `index`, but of the videos that were listed last, and empty if none of them is encoded yet."""
-        return self._current(self.listed or self._listing(), may_be_empty=True)
+        return self._current(may_be_empty=True)
 
     def _features(self, videos: Sequence[VideoPath], may_be_empty: bool = False) -> VideoFeatures:
         entries = {} if (spec := self.spec) is None else self._entries(videos, spec)
@@ -283,20 +282,21 @@ class Library:
         self.store.lines.follow(self.folder, listing, videos, self.store.with_lines(), self.store.lines_of)
         return videos
 
-    def _current(self, listing: Listing, may_be_empty: bool = False) -> VideoIndex:
+    def _current(self, listing: Listing | None = None, *, may_be_empty: bool = False) -> VideoIndex:
+        listing = listing or self.listed or self._listing()
         with self._lock:
             state, taught = (self.store.version, listing), self._taught_stamp()
             if self._taught_state != taught:
                 self.close()
-                self._opened_model, self._taught_state = None, taught
+                self._taught_state = taught
             if self._index is not None and self._state == state:
                 return self._index
             with self.store.in_use():
                 features = self._features(self._seen(listing), may_be_empty)
                 if self._index is None:
                     spec = features.spec
-                    model = self._opened_model = self._opened_model or self._search_model(spec)
-                    place, stride = user_cache() / "search", _WINDOW / (1 if self._is_encoder_alone else 2)
+                    model, place = self._search_model(spec), user_cache() / "search"
+                    stride = _WINDOW / (1 if self._is_encoder_alone else 2)
                     lines, backend = self.store.lines, self._backend
                     self._index = VideoIndex(
                         place, model, spec, window=_WINDOW, stride=stride, backend=backend, subtitles=lines
@@ -308,9 +308,11 @@ class Library:
     @property
     def spec(self) -> FeatureSpec | None:
         """What its features are, as far as it can be told without opening an encoder; None before the first update."""
-        last = self.store.folders.encoder(self.folder)
-        if self._spec is not None or (last is None and self._encoder_name is None):
+        if self._spec is not None:
             return self._spec
+        last = self.store.folders.encoder(self.folder)
+        if last is None and self._encoder_name is None:
+            return None
         name = self._encoder_name or (last.encoder.name if last else "")
         names = {name, str(Path(name).expanduser().resolve())}
         rate = self._rate or (last.rate if last and last.encoder.name in names else _RATE)

@@ -165,8 +165,8 @@ def info_of(container: Any, stream: Any, start: Fraction) -> VideoInfo:
             seconds -= start
     pace = stream.average_rate
     codec = stream.codec_context
-    others = [other.metadata for other in container.streams]  # that of the timecode among them
-    tags = [{key.lower(): value for key, value in part.metadata.items()} for part in (container, stream)]
+    parts = container, stream, *container.streams  # that of the timecode among them
+    tags = [{key.lower(): value for key, value in part.metadata.items()} for part in parts]
     return VideoInfo(
         width=codec.width,
         height=codec.height,
@@ -176,8 +176,8 @@ def info_of(container: Any, stream: Any, start: Fraction) -> VideoInfo:
         base_rate=float(base) if (base := stream.base_rate) else None,
         comment=tags[0].get("comment", ""),
         start_time=float(max(Fraction(0), start)),
-        timecode=next((part["timecode"] for part in [*tags[::-1], *others] if "timecode" in part), ""),
-        filmed=container_date(tags),
+        timecode=next((part["timecode"] for part in [tags[1], *tags] if "timecode" in part), ""),
+        filmed=container_date(tags[:2]),
     )
 
 

@@ -132,7 +132,7 @@ class Update:
         except LibraryUnwritable as error:
             self.problem = str(error)
             self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self._unreadable}]
-        films = (self.films.get(self.contents.get(video.id, "")) for video in self.listing.videos)
+        films = map(self._film, self.listing.videos)
         self.searchable = sum(film is not None and not film.reason for film in films)
         return self
 
@@ -195,7 +195,7 @@ class Update:
                         self._keep(film, file, rows)
                     else:
                         self.store.add(film, None, lines)
-                    self.films[video.sha256] = film
+                        self.films[video.sha256] = film
                     return
                 passing = file.read_error
         except VideoError as error:
@@ -228,10 +228,14 @@ class Update:
             lines = []
         if file.read_error is None or not file.texts:  # otherwise it is tried again
             self.store.add(film, rows, lines)
+        self.films[film.sha256] = film
+
+    def _film(self, video: VideoPath) -> Film | None:
+        return self.films.get(self.contents.get(video.id, ""))
 
     def _known(self, video: VideoPath) -> Film | None:
         """What is kept of a video, faults of it too, which are reported."""
-        film = self.films.get(self.contents.get(video.id, ""))
+        film = self._film(video)
         if film is not None and film.reason:
             self._cannot(video.id, film.reason, film.remedy, is_new=False)
         return film
@@ -249,9 +253,8 @@ class Update:
 
     def _describe_again(self) -> None:
         """Describes the videos that an older version has described, without encoding them."""
-        films = self.store.known() if self.spec is None else self.store.films(encoder_key(self.spec))
         for video in self.listing.videos:
-            film = films.get(self.contents.get(video.id, ""))
+            film = self._film(video)
             if film is None or film.reason or film.version >= FIELDS_VERSION:
                 continue
             try:
@@ -325,12 +328,12 @@ def encode_video(
     batch_size = max(1, _BATCH // encoder.window.frames) if isinstance(encoder, ClipEncoder) else _BATCH
     with closing(read_ahead(parts, _AHEAD * batch_size)) as prepared:
         while batch := list(islice(prepared, batch_size)):
+            clips = np.stack([[frame.pixels for frame in part] for part, _ in batch])
             if isinstance(encoder, ClipEncoder):
-                clips = np.stack([[frame.pixels for frame in part] for part, _ in batch])
                 times = np.array([[frame.time for frame in part] for part, _ in batch], np.float32)
                 encoded = encoder.encode(clips, times)
             else:
-                encoded = encoder.encode(np.stack([frame.pixels for (frame,), _ in batch]))
+                encoded = encoder.encode(clips[:, 0])
             if not np.isfinite(encoded).all():
                 reason = "the encoder gives NaN or infinity for it"
                 raise VideoError(video.path, reason, "Try another encoder, or the CPU.")

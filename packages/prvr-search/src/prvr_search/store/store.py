@@ -202,7 +202,7 @@ class Store:
         """
         path = feature_file(self.home, film.key, film.sha256)
         if rows is None:
-            rows = np.empty((0, 0 if film.spec is None else film.spec.dim), np.float32)
+            rows = np.empty((0, 0), np.float32)
         with self.writable():
             self._note(write_features(path, film, rows, lines))
             self.touch()
@@ -345,15 +345,17 @@ class Store:
 
 def feature_files(home: Path) -> Iterator[tuple[str, str, Stamp]]:
     """Of every file of features the key, the sha256 of the video and the stamp; links are not followed."""
-    root = home / FEATURES
-    for place, folders, names in os.walk(root):
+    for place, folders, names in os.walk(home / FEATURES):
         folders.sort()
-        key, start, *below = (*Path(place).relative_to(root).parts, "", "")[:3]
-        for name in names if is_key(key) and below == [""] else ():
-            sha256 = name.removesuffix(SUFFIX)
-            if name.endswith(SUFFIX) and is_sha256(sha256) and sha256[:2] == start:
-                with suppress(FileNotFoundError):
-                    yield key, sha256, stamp_of(os.lstat(f"{place}/{name}"))
+        *_, key, start = Path(place).parts
+        if is_key(key) and len(start) == 2:
+            inside = [*folders, *names]
+            folders.clear()  # nothing lies deeper
+            for name in inside:
+                sha256 = name.removesuffix(SUFFIX)
+                if name.endswith(SUFFIX) and is_sha256(sha256) and sha256[:2] == start:
+                    with suppress(FileNotFoundError):
+                        yield key, sha256, stamp_of(os.lstat(f"{place}/{name}"))
 
 
 @contextmanager

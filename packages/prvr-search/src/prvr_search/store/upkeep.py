@@ -68,9 +68,10 @@ def prune(
         if any(map(_may_be_there, unlisted)):
             unread = sizes
         unreachable |= {sha256 for (_, size, _), sha256 in missing.items() if size in unread}
-        store.folders.see(folder, renamed)
+        store.folders.see(folder, [video for video in renamed if below(video.path, [folder])])
         store.folders.forget([state for state, sha256 in missing.items() if sha256 not in unreachable])
         seen = {place.sha256 for record in store.folders.all() for place in record.places.values()}
+        seen |= {video.sha256 for video in renamed}  # in another folder, too
         unused = {*missing.values()} - seen
         films = [film for of_key in store.by_key().values() for film in of_key.values() if film.sha256 in unused]
         store.delete(films)
@@ -120,7 +121,6 @@ def import_from(store: Store, home: Path) -> tuple[int, int]:
         DataError: there is no library.
     """
     home = home.expanduser().absolute()
-    other = Folders(lambda: home, None)
     count = store.take_over(home)
     if not count and not any((home / name).is_dir() for name in (FEATURES, FOLDERS)):
         raise DataError(f"{home}: no library found, there is no folder {FEATURES}. Pass a folder given to --library.")
@@ -143,7 +143,7 @@ def import_from(store: Store, home: Path) -> tuple[int, int]:
         sync()
         store.touch()
         films = {sha256 for of_key in store.by_key().values() for sha256 in of_key}
-        for record in other.all():
+        for record in Folders(lambda: home, None).all():
             if places := {state: place for state, place in record.places.items() if place.sha256 in films}:
                 store.folders.add(replace(record, places=places))
     return count + len(videos), len(skipped - videos)

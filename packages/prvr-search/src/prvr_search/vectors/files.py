@@ -129,10 +129,9 @@ def open_vectors(folder: Path) -> Sequence[VectorFile]:
 
     A file whose stamp is that with which it was compared with its hash is not read.
     """
-    try:
+    known = {}
+    with suppress(OSError, ValueError):
         known = json.loads(bytes(read_proven(folder / CATALOGUE)[0]))
-    except (DataError, OSError, ValueError):
-        known = {}
     files = dict[str, VectorFile]()
     for path in folder.glob(f"*{SUFFIX}"):
         try:
@@ -211,8 +210,9 @@ def embed(
     parts = defaultdict[str, list[np.ndarray]](list)
     for vectors in encoded:
         parts["steps"].append(np.array([vectors.steps], np.int32))
+        rows = {"clips": vectors.clips, "frames": vectors.frames, **vectors.stored}
         for name, kind in sets.items():
-            raw = getattr(vectors, name) if name in ("clips", "frames") else vectors.stored[name]
+            raw = rows[name]
             if not np.isfinite(raw).all():
                 raise DataError(f"{entry.id}: the model gives NaN or infinity for this video. Use another model.")
             parts[name].append(unit(raw).astype("<f2"))
@@ -257,7 +257,7 @@ def index_key(model: SearchModel, features: FeatureSpec, window: float | None, s
     Raises:
         ValueError: there would be gaps between windows, or their length is not positive.
     """
-    if (window is None) != (stride is None) or (window is not None and stride is not None and not 0 < stride <= window):
+    if (window, stride) != (None, None) and not 0 < (stride or 0) <= (window or 0):
         raise InputError(f"window={window}, stride={stride} seconds: expected 0 < stride <= window, or None for both")
     values = nameless({"model": asdict(model.identity), "features": asdict(features)})
     body = json.dumps([_FORMAT, values, window, stride], sort_keys=True)

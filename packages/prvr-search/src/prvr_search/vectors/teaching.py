@@ -83,7 +83,7 @@ class _Folds:
         lines: the captions, those of a video together.
         own: `(n,)` the number of the video of each, which rises.
         sentences: `(n, d)` their unit vectors.
-        gallery: `(r, d)` unit rows of the first videos.
+        count: how many of the first videos captions are ranked among.
     """
 
     def __init__(
@@ -91,16 +91,16 @@ class _Folds:
         lines: Sequence[CaptionLine],
         own: Captions,
         sentences: Rows,
-        gallery: Sequence[Rows],
+        count: int,
     ) -> None:
-        self.lines, self.own, self.sentences, self.gallery = lines, own, sentences, gallery
+        self.lines, self.own, self.sentences, self.gallery = lines, own, sentences, list[Rows]()
         captioned, size = int(own[-1]) + 1, sentences.shape[1] + 1
         self.all = range(min(_FOLDS, captioned))
         self.rows = torch.zeros(len(self.all), size, size, dtype=torch.float64)
         self.pairs = self.rows[..., 1:].clone()
         of_video = np.arange(len(own)) - np.searchsorted(own, own)  # 0 for the first caption of each video
-        few = of_video < _CAPTIONS // min(captioned, len(gallery))
-        self.compared = np.flatnonzero(few & (own < len(gallery)))
+        few = of_video < _CAPTIONS // min(captioned, count)
+        self.compared = np.flatnonzero(few & (own < count))
         self.alike = defaultdict[str, set[int]](set)
         for line, video in zip(lines, own.tolist(), strict=True):
             self.alike[line.caption.text.casefold()].add(video)
@@ -196,7 +196,8 @@ def teach(
     captioned = sorted({sha256 for sha256, _ in keys})
     if len(captioned) < _FEWEST:
         raise DataError(f"{path}: captions of {len(captioned)} of the videos. Expected captions of {_FEWEST} or more.")
-    videos = [*captioned, *sorted(entries.keys() - {*captioned})][:_VIDEOS]
+    videos = [*captioned, *sorted(entries.keys() - {*captioned})][: max(_VIDEOS, len(captioned))]
+    count = min(_VIDEOS, len(videos))
     vectors = []
     for line in _counted(lines, "captions", progress):
         try:
@@ -204,26 +205,25 @@ def teach(
         except ValueError as error:
             problems.add(line.caption.line, error)
     problems.refuse()
-    gallery, most = list[Rows](), _ROWS // len(videos)
-    for sha256 in _counted(videos, "videos", progress):
+    own, most = np.searchsorted(captioned, [sha256 for sha256, _ in keys]), _ROWS // count
+    folds = _Folds(lines, own, np.stack(vectors), count)
+    for number, sha256 in enumerate(_counted(videos, "videos", progress)):
         rows = features.read(entries[sha256].id)
-        spans, _ = cut_windows(len(rows), entries[sha256].duration, features.rate, window, window)
-        found = np.concatenate([part.frames for part in model.encode_video(rows, spans)[1]])
-        gallery.append(found[:: ceil(len(found) / most)].copy())
-    own = np.searchsorted(captioned, [sha256 for sha256, _ in keys])
-    folds = _Folds(lines, own, np.stack(vectors), gallery)
-    for number, sha256 in enumerate(_counted(captioned, "captioned videos", progress)):
-        rows = features.read(entries[sha256].id)[:, : model.dim]
-        folds.add(number, unit(rows.astype(np.float32)), features.rate)
+        if number < count:
+            spans, _ = cut_windows(len(rows), entries[sha256].duration, features.rate, window, window)
+            found = np.concatenate([part.frames for part in model.encode_video(rows, spans)[1]])
+            folds.gallery.append(found[:: ceil(len(found) / most)].copy())
+        if number < len(captioned):
+            folds.add(number, unit(rows[:, : model.dim].astype(np.float32)), features.rate)
     before, after = np.zeros((2, len(lines)), int)
     for fold in _counted(folds.all, "groups left out", progress):
-        captions, weight = folds.of(fold, len(gallery)), folds.best([other for other in folds.all if other != fold])
-        before[captions] = folds.ranks(captions, len(gallery))
-        after[captions] = folds.ranks(captions, len(gallery), weight)
+        captions, weight = folds.of(fold, count), folds.best([other for other in folds.all if other != fold])
+        before[captions] = folds.ranks(captions, count)
+        after[captions] = folds.ranks(captions, count, weight)
     before, after = before[folds.compared], after[folds.compared]
     zero_shot, taught = (RetrievalMetrics.from_ranks(torch.from_numpy(ranks)) for ranks in (before, after))
     differences = paired_test(before, after, own[folds.compared])
-    comparison = Comparison(len(before), len(gallery), most, zero_shot, taught, differences)
+    comparison = Comparison(len(before), count, most, zero_shot, taught, differences)
     record = Taught(
         encoder=encoder_key(features.spec),
         digest=digest({"captions": keys}),

@@ -191,7 +191,7 @@ class RescoredModel(TrainedModel):
         frames, mask = rows.get(f"{self._blocks}frames", (None, None))
         path = VideoEmbedding(None, *rows["frames"]) if self._joined else None
         spans = None if CLIP_TIMES not in rows else rows[CLIP_TIMES][0].unflatten(1, (2, -1))[..., 0].mT
-        return replace(VideoEmbedding(clips, frames, mask, path=path), clip_spans=spans).to(self._device)
+        return VideoEmbedding(clips, frames, mask, path=path, clip_spans=spans).to(self._device)
 
 
 def _is_joined(retriever: AnyRetriever) -> bool:
