@@ -186,7 +186,7 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
         texts = [text for query in queries for text in (*query.texts, *query.without, query.subtitles, query.then)]
         for name, value, most in (
             ("queries", len(queries), limits.batch),
-            ("characters of a sentence", max(map(len, texts), default=0), limits.query_characters),
+            ("characters of a sentence", max(map(len, texts)), limits.query_characters),
             ("k", k, limits.results),
             ("moments", moments, limits.moments),
         ):

@@ -1,6 +1,5 @@
 """Who may ask: names by which the server may be called, its token, cookies for players, and what refuses the rest."""
 
-import hashlib
 import hmac
 import logging
 import math
@@ -73,7 +72,7 @@ class Sessions:
         return _are_equal(signature, self._sign(expires)) and time.time() < int(expires)
 
     def _sign(self, text: str) -> str:
-        return hmac.new(self.secret, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+        return hmac.new(self.secret, text.encode("utf-8", "replace"), "sha256").hexdigest()
 
 
 def _are_equal(text: str, expected: str) -> bool:

@@ -209,12 +209,8 @@ class Server(uvicorn.Server):
         """Lets requests end within the grace period, then cuts them off."""
         loop, grace = asyncio.get_running_loop(), self.limits.grace_seconds
         loop.call_later(_ANSWERED * grace, self.service.end)
-        loop.call_later(_CUT * grace, self._cut)
+        loop.call_later(_CUT * grace, lambda: [connection.drop() for connection in tuple(self.connections)])
         await super().shutdown(sockets)
-
-    def _cut(self) -> None:
-        for connection in tuple(self.connections):
-            connection.drop()
 
 
 def serve(

@@ -103,7 +103,6 @@ class Workers:
 
     def close(self, seconds: float) -> bool:
         """Ends the threads after their current jobs, and returns whether they ended within this time."""
-        self._ended = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         return not wait(tuple(self._jobs), max(0.0, seconds)).not_done
 
