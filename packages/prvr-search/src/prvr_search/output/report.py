@@ -175,7 +175,13 @@ def write_html(path: Path | str, results: Sequence[SearchResult]) -> None:
     """
     alone = len(results) == 1
     title = printable(results[0].query) if alone else f"{len(results)} searches"
-    body = "\n".join(_result(result, not alone) for result in results)
+    body = "\n".join(
+        f"<section>{'' if alone else f'<h2>{escape(printable(result.query))}</h2>'}\n"
+        f'<p class="small">{count_line(result)}; higher bars match better</p>\n<ol>\n'
+        + "\n".join(_hit(rank, hit, result) for rank, hit in enumerate(result.hits, 1))
+        + "\n</ol></section>"
+        for result in results
+    )
     write_text(
         path,
         "<!doctype html>\n"
@@ -184,16 +190,6 @@ def write_html(path: Path | str, results: Sequence[SearchResult]) -> None:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style></head>\n<body>\n"
         f"<h1>{escape(title)}</h1>\n{body}\n</body></html>\n",
-    )
-
-
-def _result(result: SearchResult, headed: bool) -> str:
-    heading = f"<h2>{escape(printable(result.query))}</h2>" if headed else ""
-    items = "\n".join(_hit(rank, hit, result) for rank, hit in enumerate(result.hits, 1))
-    return (
-        f"<section>{heading}\n"
-        f'<p class="small">{count_line(result)}; higher bars match better</p>\n'
-        f"<ol>\n{items}\n</ol></section>"
     )
 
 

@@ -22,8 +22,8 @@ from prvr_search import Library, SearchResult
 from prvr_search.films import SubtitleLine, VideoError, clip_name
 from prvr_search.ranking.filters import CONDITIONS
 from prvr_search.serve import schema
-from prvr_search.serve.files import PREVIEW_TYPES, OpenFile, PreviewKind, cut_clip, encode_preview, encode_thumbnail
-from prvr_search.serve.schema import Key, Seconds
+from prvr_search.serve.files import OpenFile, cut_clip, encode_preview, encode_thumbnail
+from prvr_search.serve.schema import Key, PreviewKind, Seconds
 from prvr_search.serve.security import COOKIE, PICTURE, SecurityMiddleware, Sessions
 from prvr_search.serve.service import Busy, Service
 from prvr_search.serve.settings import ServeSettings
@@ -146,8 +146,7 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
         """Readiness: whether the server can search now, and how many of the videos."""
         if not service.ready:
             raise Busy("the index is being prepared, or cannot be read; see the server log")
-        done, total = service.progress
-        return {"status": "ready", "done": done, "total": total}
+        return {"status": "ready", **service.progress}
 
     @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
@@ -268,7 +267,7 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
         """The lines of the subtitles of a video, and of what is said or written, in order of time."""
         return await service.of_video(key, service.lines)
 
-    @router.get("/api/videos/{key}/preview", **_media(*PREVIEW_TYPES.values()))
+    @router.get("/api/videos/{key}/preview", **_media("video/mp4", "video/webm"))
     async def preview(
         key: Key, start: Seconds = 0.0, end: Seconds | None = None, kind: PreviewKind = "mp4"
     ) -> Response:
@@ -279,6 +278,6 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
             raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
         end = min(end, max(service.catalogue.get(key).duration, start + 0.1))
         content = await service.media(key, encode_preview, start, end, kind)
-        return Response(content, 200, _IMMUTABLE, PREVIEW_TYPES[kind])
+        return Response(content, 200, _IMMUTABLE, f"video/{kind}")
 
     return router

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, get_args
 from unicodedata import combining, normalize
 
 from fastapi import HTTPException
@@ -25,12 +25,10 @@ from prvr_search.films.clips import ENCODERS, Encoding, encode_part, start_of_co
 from prvr_search.films.listing import volume_of
 from prvr_search.films.thumbnails import thumbnail
 from prvr_search.ranking.filters import filmed
-from prvr_search.serve.schema import key_of
+from prvr_search.serve.schema import PreviewKind, key_of
 from prvr_search.serve.settings import ServeLimits
 from prvr_search.store.proof import Stamp, stamp_of
 
-PreviewKind = Literal["mp4", "webm"]
-PREVIEW_TYPES: dict[PreviewKind, str] = {"mp4": "video/mp4", "webm": "video/webm"}
 _RANGE = re.compile(r"bytes=(\d{1,18}-\d{0,18}|-\d{1,18})")
 
 
@@ -171,7 +169,7 @@ def preview_kinds() -> list[PreviewKind]:
     """The kinds of preview that the installed PyAV can encode."""
     import av
 
-    return [kind for kind in PREVIEW_TYPES if ENCODERS[kind][0] in av.codecs_available]
+    return [kind for kind in get_args(PreviewKind) if ENCODERS[kind][0] in av.codecs_available]
 
 
 def encode_preview(file: BinaryIO, limits: ServeLimits, start: float, end: float, kind: PreviewKind) -> bytes:

@@ -311,18 +311,18 @@ class Service:
         return await self._media.run(write)
 
     @property
-    def progress(self) -> tuple[int, int]:
-        """How many videos can be searched, and how many there are in all."""
+    def progress(self) -> dict[str, int]:
+        """How many videos can be searched, `done`, and how many there are in all, `total`."""
         done, listed = len(self.catalogue), self._library.listed
-        return done, max(done, len(listed.videos) - self._unreadable if listed else 0)
+        return {"done": done, "total": max(done, len(listed.videos) - self._unreadable if listed else 0)}
 
     @property
     def info(self) -> dict[str, Any]:
         """The index, its model, and the limits that clients have to keep to, see `InfoResponse`."""
-        (done, total), model = self.progress, self._identity
+        model = self._identity
         return vars(self.limits) | {
-            "videos": done,
-            "progress": {"done": done, "total": total, "error": self.problem},
+            "videos": len(self.catalogue),
+            "progress": {**self.progress, "error": self.problem},
             "hours": sum(video.duration for video in self.catalogue.listed()) / 3600,
             "model": model.name,
             "pictures": isinstance(self._index.model, EncodesPictures),
