@@ -56,10 +56,8 @@ class Sessions:
 
     def accepts_header(self, header: str | None) -> bool:
         """Whether an Authorization header holds the token, compared in constant time."""
-        if self.token is None:
-            return True
         scheme, _, token = (header or "").partition(" ")
-        return _are_equal(token.strip(), self.token) and scheme.lower() == "bearer"
+        return self.token is None or (_are_equal(token.strip(), self.token) and scheme.lower() == "bearer")
 
     def new_cookie(self) -> str:
         """The value of a new cookie: the time at which it expires, signed."""
