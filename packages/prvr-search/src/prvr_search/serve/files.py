@@ -153,7 +153,8 @@ class OpenFile(FileResponse):
             del headers["range"]
         is_known = self.headers["etag"] in headers.get("if-none-match", "")
         with self._file:
-            await (NotModifiedResponse(self.headers) if is_known else super()).__call__(scope, receive, send)
+            without = {**scope, "extensions": {}}  # some servers would send a path by themselves
+            await (NotModifiedResponse(self.headers) if is_known else super()).__call__(without, receive, send)
 
 
 def encode_thumbnail(file: BinaryIO, limits: ServeLimits, at: float, width: int) -> bytes:
