@@ -135,14 +135,15 @@ class OpenFile(FileResponse):
     """
 
     chunk_size = 256 * 1024  # bytes that are read at once: with 64 KiB a download is slower
-    path = property(
-        lambda self: os.dup(self._file.fileno()), lambda self, _: None
-    )  # what FileResponse opens and closes
 
     def __init__(self, file: BinaryIO, **options: Any) -> None:
         self._file = file
         file.seek(0)
-        super().__init__("", stat_result=os.fstat(file.fileno()), **options)
+        super().__init__(self, stat_result=os.fstat(file.fileno()), **options)  # pyright: ignore[reportArgumentType]
+
+    def __index__(self) -> int:
+        """Another descriptor of the file: `open` takes it in place of a path when the file is sent, and closes it."""
+        return os.dup(self._file.fileno())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers without the content where the client has it; and with all of it where several ranges are asked for,
