@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from html import escape
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -133,11 +132,6 @@ CHAPTERS = (".vtt", ".ffmeta", ".txt")
 """Endings of files of chapters: WebVTT, or the metadata of FFmpeg."""
 _NEAR = 0.05  # share by which an average rate may be below that of the timecode: frames are dropped
 _ROUNDING = 1e-4  # frames
-
-
-def has_timelines() -> bool:
-    """Whether OpenTimelineIO is installed."""
-    return find_spec("opentimelineio") is not None
 
 
 def write_timeline(path: Path | str, results: Sequence[SearchResult]) -> None:

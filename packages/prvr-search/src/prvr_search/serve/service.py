@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
@@ -22,7 +23,7 @@ from prvr.errors import InputError, PrvrError
 from prvr_search import Library, Query, SearchFilter, SearchResult, VideoIndex
 from prvr_search.films import SubtitleLine
 from prvr_search.films.picture import read_picture
-from prvr_search.output.files import csv_table, has_timelines, timeline
+from prvr_search.output.files import csv_table, timeline
 from prvr_search.ranking.results import Moment, SearchHit
 from prvr_search.serve.files import Catalogue, preview_kinds
 from prvr_search.serve.schema import ExportRequest
@@ -329,7 +330,7 @@ class Service:
             "zero_shot": model.kind in UNTRAINED,
             "encoder": model.frames.name,
             "previews": preview_kinds(),
-            "exports": ["csv", *["otio"] * has_timelines()],
+            "exports": ["csv", *["otio"] * (find_spec("opentimelineio") is not None)],
             "version": __version__,
         }
 
