@@ -24,9 +24,9 @@ from prvr.encoders import VideoEntry
 from prvr.reading import parse_record
 from prvr_search import CURVE_PARTS, Moment, SearchHit, SearchResult
 from prvr_search.films import SubtitleLine, VideoError
-from prvr_search.output import clock_span, html, result_table, write_csv, write_html, write_json
+from prvr_search.output import clock_span, report, result_table, write_csv, write_html, write_json
 from prvr_search.output.files import cell
-from prvr_search.output.terminal import BLOCKS, blocks
+from prvr_search.output.report import BLOCKS, blocks
 
 EVIL = '<script>alert("1")</script><img src=x onerror=y>&amp;\'"'
 FORMULA = '=cmd|" /C calc"!A0'
@@ -129,7 +129,7 @@ def test_names_and_queries_of_a_page_are_text(tmp_path: Path, monkeypatch: pytes
     def refuse(path: str, *_: object, **options: object) -> bytes:
         raise VideoError(Path(path), f"gone {EVIL}", "Copy it again.")
 
-    monkeypatch.setattr(html, "thumbnail", refuse)
+    monkeypatch.setattr(report, "thumbnail", refuse)
     write_html(tmp_path / "a.html", [result(hit(EVIL, path=EVIL), query=EVIL), result()])
     page = (tmp_path / "a.html").read_text("utf-8")
     assert not re.search('<(script|img)|onerror=y>|(src|href)="', page)

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from html import escape
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -135,11 +134,6 @@ _NEAR = 0.05  # share by which an average rate may be below that of the timecode
 _ROUNDING = 1e-4  # frames
 
 
-def has_timelines() -> bool:
-    """Whether OpenTimelineIO is installed."""
-    return find_spec("opentimelineio") is not None
-
-
 def write_timeline(path: Path | str, results: Sequence[SearchResult]) -> None:
     """Writes the moments of results as clips of a timeline, see `timeline`; the ending of the file is its format.
 
@@ -236,13 +230,13 @@ def write_chapters(path: Path | str, results: Sequence[SearchResult]) -> None:
     if result is None:
         raise InputError(f"{path}: no results, so there are no chapters.")
     title = " ".join(printable(result.query).split())
-    times = [(round(1000 * span.start), round(1000 * span.end)) for span in result.hits[0].moments]
+    times = sorted((round(1000 * span.start), round(1000 * span.end)) for span in result.hits[0].moments)
     if suffix == ".vtt":
-        cues = (f"{_stamp(start)} --> {_stamp(end)}\n{escape(title, quote=False)}" for start, end in sorted(times))
+        cues = (f"{_stamp(start)} --> {_stamp(end)}\n{escape(title, quote=False)}" for start, end in times)
         write_text(path, "\n\n".join(["WEBVTT", *cues]) + "\n")
         return
-    title = "".join(f"\\{letter}" if letter in "=;#\\" else letter for letter in title)
-    parts = (f"[CHAPTER]\nTIMEBASE=1/1000\nSTART={start}\nEND={end}\ntitle={title}" for start, end in sorted(times))
+    title = re.sub(r"([=;#\\])", r"\\\1", title)
+    parts = (f"[CHAPTER]\nTIMEBASE=1/1000\nSTART={start}\nEND={end}\ntitle={title}" for start, end in times)
     write_text(path, "\n".join([";FFMETADATA1", *parts]) + "\n")
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, get_args
 from unicodedata import combining, normalize
 
 from fastapi import HTTPException
@@ -26,12 +26,10 @@ from prvr_search.films.decode import open_video
 from prvr_search.films.listing import volume_of
 from prvr_search.films.thumbnails import thumbnail
 from prvr_search.ranking.filters import filmed
-from prvr_search.serve.schema import key_of
+from prvr_search.serve.schema import PreviewKind, key_of
 from prvr_search.serve.settings import ServeLimits
 from prvr_search.store.proof import Stamp, stamp_of
 
-PreviewKind = Literal["mp4", "webm"]
-PREVIEW_TYPES: dict[PreviewKind, str] = {"mp4": "video/mp4", "webm": "video/webm"}
 _RANGE = re.compile(r"bytes=(\d{1,18}-\d{0,18}|-\d{1,18})")
 
 
@@ -138,14 +136,15 @@ class OpenFile(FileResponse):
     """
 
     chunk_size = 256 * 1024  # bytes that are read at once: with 64 KiB a download is slower
-    path = property(
-        lambda self: os.dup(self._file.fileno()), lambda self, _: None
-    )  # what FileResponse opens and closes
 
     def __init__(self, file: BinaryIO, **options: Any) -> None:
         self._file = file
         file.seek(0)
-        super().__init__("", stat_result=os.fstat(file.fileno()), **options)
+        super().__init__(self, stat_result=os.fstat(file.fileno()), **options)  # pyright: ignore[reportArgumentType]
+
+    def __index__(self) -> int:
+        """Another descriptor of the file: `open` takes it in place of a path when the file is sent, and closes it."""
+        return os.dup(self._file.fileno())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers without the content where the client has it; and with all of it where several ranges are asked for,
@@ -156,7 +155,8 @@ class OpenFile(FileResponse):
             del headers["range"]
         is_known = self.headers["etag"] in headers.get("if-none-match", "")
         with self._file:
-            await (NotModifiedResponse(self.headers) if is_known else super()).__call__(scope, receive, send)
+            without = {**scope, "extensions": {}}  # some servers would send a path by themselves
+            await (NotModifiedResponse(self.headers) if is_known else super()).__call__(without, receive, send)
 
 
 def encode_thumbnail(file: BinaryIO, limits: ServeLimits, at: float, width: int) -> bytes:
@@ -172,7 +172,7 @@ def preview_kinds() -> list[PreviewKind]:
     """The kinds of preview that the installed PyAV can encode."""
     import av
 
-    return [kind for kind in PREVIEW_TYPES if ENCODERS[kind][0] in av.codecs_available]
+    return [kind for kind in get_args(PreviewKind) if ENCODERS[kind][0] in av.codecs_available]
 
 
 def encode_preview(file: BinaryIO, limits: ServeLimits, start: float, end: float, kind: PreviewKind) -> bytes:

@@ -120,6 +120,7 @@ PARTS = 16
 Seconds = Annotated[float, Field(ge=0, le=7 * 24 * 3600.0, allow_inf_nan=False)]
 """A time in a video."""
 ExportKind = Literal["csv", "otio"]
+PreviewKind = Literal["mp4", "webm"]
 Words = Annotated[str, Field(max_length=1000)]
 Sentence = Annotated[Words, Field(min_length=1)]
 Sentences = Annotated[list[Sentence], Field(max_length=PARTS)]
@@ -268,7 +269,7 @@ class InfoResponse(Record):
     zero_shot: bool
     """whether the encoder alone ranks the videos, without a trained model"""
     encoder: str
-    previews: list[Literal["mp4", "webm"]]
+    previews: list[PreviewKind]
     """kinds of preview that this server can make"""
     exports: list[ExportKind]
     """kinds of file that this server can make of results"""

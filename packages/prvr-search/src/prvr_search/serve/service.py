@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
@@ -22,7 +23,7 @@ from prvr.errors import InputError, PrvrError
 from prvr_search import Library, Query, SearchFilter, SearchResult, VideoIndex
 from prvr_search.films import SubtitleLine
 from prvr_search.films.picture import read_picture
-from prvr_search.output.files import csv_table, has_timelines, timeline
+from prvr_search.output.files import csv_table, timeline
 from prvr_search.ranking.results import Moment, SearchHit
 from prvr_search.serve.files import Catalogue, preview_kinds
 from prvr_search.serve.schema import ExportRequest
@@ -103,7 +104,6 @@ class Workers:
 
     def close(self, seconds: float) -> bool:
         """Ends the threads after their current jobs, and returns whether they ended within this time."""
-        self._ended = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         return not wait(tuple(self._jobs), max(0.0, seconds)).not_done
 
@@ -312,25 +312,25 @@ class Service:
         return await self._media.run(write)
 
     @property
-    def progress(self) -> tuple[int, int]:
-        """How many videos can be searched, and how many there are in all."""
+    def progress(self) -> dict[str, int]:
+        """How many videos can be searched, `done`, and how many there are in all, `total`."""
         done, listed = len(self.catalogue), self._library.listed
-        return done, max(done, len(listed.videos) - self._unreadable if listed else 0)
+        return {"done": done, "total": max(done, len(listed.videos) - self._unreadable if listed else 0)}
 
     @property
     def info(self) -> dict[str, Any]:
         """The index, its model, and the limits that clients have to keep to, see `InfoResponse`."""
-        (done, total), model = self.progress, self._identity
+        model = self._identity
         return vars(self.limits) | {
-            "videos": done,
-            "progress": {"done": done, "total": total, "error": self.problem},
+            "videos": len(self.catalogue),
+            "progress": {**self.progress, "error": self.problem},
             "hours": sum(video.duration for video in self.catalogue.listed()) / 3600,
             "model": model.name,
             "pictures": isinstance(self._index.model, EncodesPictures),
             "zero_shot": model.kind in UNTRAINED,
             "encoder": model.frames.name,
             "previews": preview_kinds(),
-            "exports": ["csv", *["otio"] * has_timelines()],
+            "exports": ["csv", *["otio"] * (find_spec("opentimelineio") is not None)],
             "version": __version__,
         }
 
