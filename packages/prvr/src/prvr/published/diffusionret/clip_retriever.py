@@ -15,7 +15,6 @@ from prvr.models.pretrained import read_model_config
 from prvr.models.rows import Rows
 from prvr.published.diffusionret.model_config import TokenModelConfig
 from prvr.published.diffusionret.token_retriever import TokenRetriever, TokenRetrieverBase
-from prvr.published.loading import fill
 
 
 class ClipRetriever(TokenRetrieverBase):
@@ -112,6 +111,8 @@ def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -
         CheckpointError: a tensor is missing or has another shape: a CLIP of another width, with fewer layers or
             positions. Nothing is copied then.
     """
+    from prvr.published.loading import fill  # with what the released code alone has
+
     config, own = retriever.config, dict(retriever.named_parameters())
     sources = {"temporal.positions": ["text_model.embeddings.position_embedding.weight"]}
     for number, (ours, theirs), kind in product(range(config.depth), _LAYER.items(), ("weight", "bias")):
