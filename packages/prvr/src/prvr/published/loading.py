@@ -14,7 +14,7 @@ from prvr.config import LossConfig, ModelConfig, load_config
 from prvr.errors import PrvrError
 from prvr.models import Retriever, project_bounds
 from prvr.objective import Objective
-from prvr.published.tensor_names import UNUSED, canonical_names, names
+from prvr.published.tensor_names import UNUSED, all_tensors, canonical_names, names
 from prvr.reading import short
 
 logger = logging.getLogger(__name__)
@@ -385,13 +385,12 @@ def load_released(
     dtype = next((t.dtype for t in state.values() if t.is_floating_point() and t.ndim > 1), torch.float32)
     slots: dict[str, Tensor] = {}
     for module in (retriever.to(dtype).eval(), objective.to(dtype).eval()):
-        ours = dict(module.named_parameters()) | dict(module.named_buffers())
+        ours = all_tensors(module)
         for entry in names(module):
             if entry.ours is None:
                 state.pop(entry.authors, None)
             else:
                 slots[entry.authors] = ours[entry.ours].detach()[entry.index]
     fill(slots, state, "the model, data set and number of blocks that its configuration names")
-    project_bounds(retriever)
-    project_bounds(objective)
+    project_bounds(retriever, objective)
     return retriever, objective

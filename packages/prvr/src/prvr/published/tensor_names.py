@@ -214,7 +214,7 @@ def _places(retriever: Retriever) -> Iterator[tuple[str, str, Table]]:
 
 def _entries(root: nn.Module, places: Iterable[tuple[str, str, Table]]) -> Iterator[NamedTensor]:
     """The tensors of a module under the authors' names; those that the tables do not have are left out."""
-    for (place, authors, table), (path, tensor) in product(places, _tensors(root).items()):
+    for (place, authors, table), (path, tensor) in product(places, all_tensors(root).items()):
         if not path.startswith(f"{place}."):
             continue
         rest = path.removeprefix(f"{place}.")
@@ -229,7 +229,8 @@ def _entries(root: nn.Module, places: Iterable[tuple[str, str, Table]]) -> Itera
             yield NamedTensor(f"{authors}.{theirs}".format(k=index[0] if index else 0).lstrip("."), path, index)
 
 
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
+def all_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters and the buffers of a module by name."""
     return dict(module.named_parameters()) | dict(module.named_buffers())
 
 
@@ -286,7 +287,7 @@ def tensors(module: nn.Module, grad: bool = False) -> dict[str, Tensor]:
         >>> tensors(retriever)["query_encoder.self.query.weight"].shape
         torch.Size([384, 384])
     """
-    ours, values = _tensors(module), {}
+    ours, values = all_tensors(module), {}
     for entry in names(module):
         if entry.ours is None:
             if not grad:
