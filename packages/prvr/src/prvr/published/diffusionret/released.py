@@ -13,18 +13,21 @@ from prvr.published.diffusionret.process import Output
 from prvr.published.diffusionret.run_config import RerankerCompat, RerankerConfig
 from prvr.published.diffusionret.token_retriever import token_alignment
 from prvr.published.loading import CheckpointError, fill, key_table
+from prvr.published.tensor_names import name_table
 from prvr.types import Direction
 
-_NAMES = {
-    "query": "q_proj",
-    "key": "k_proj",
-    "value": "v_proj",
-    "merge": "proj",
-    "time_in": "embed_timestep.time_embed.0",
-    "time_out": "embed_timestep.time_embed.2",
-    "decoder_in": "decoder.0",
-    "decoder_out": "decoder.2",
-}
+_NAMES = name_table(
+    """
+    query       q_proj
+    key         k_proj
+    value       v_proj
+    merge       proj
+    time_in     embed_timestep.time_embed.0
+    time_out    embed_timestep.time_embed.2
+    decoder_in  decoder.0
+    decoder_out decoder.2
+    """
+)
 """Our parts of a denoiser, and theirs."""
 _KEYS = key_table(
     """
