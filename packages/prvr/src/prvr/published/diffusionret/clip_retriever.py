@@ -52,9 +52,8 @@ class ClipRetriever(TokenRetrieverBase):
         width = int(clip.projection_dim)
         most = int(clip.text_config.max_position_embeddings)
         expected = {"hidden": width, "video_dim": 3 * self._side**2, "max_words": min(config.max_words, most)}
-        values = {key: getattr(config, key) for key in expected}
-        wrong = [f"{key}={expected[key]}, got {value}" for key, value in values.items() if value != expected[key]]
-        if wrong:
+        got = {key: getattr(config, key) for key in expected}
+        if wrong := [f"{key}={value}, got {got[key]}" for key, value in expected.items() if got[key] != value]:
             raise InputError(
                 f"this CLIP reads pictures of {self._side} x {self._side} pixels and at most {most} tokens, and "
                 f"projects both to {width}: expected model.{', model.'.join(wrong)}"
