@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from prvr.config import COMPAT, AnyModelConfig, ModelConfig
+from prvr.config import COMPAT, ModelConfig
 from prvr.losses.term import LossInputs, Scalar, Term
 from prvr.published.blocks_of_queries import block_cosines, queries_of_videos
 from prvr.published.holmes import TransportSettings
@@ -132,9 +132,8 @@ class Transport(Term[TransportSettings]):
     The similarities are targets and logits at once: gradients pass through the logits, and through their range.
     """
 
-    def __init__(self, settings: TransportSettings, model: AnyModelConfig) -> None:
+    def __init__(self, settings: TransportSettings, model: ModelConfig) -> None:
         super().__init__(settings, model)
-        assert isinstance(model, ModelConfig)
         self.scale, self.targets = COMPAT["transport"][model.compat.transport].part
         if settings.targets == "softmax":
             self.targets = softmax_targets
