@@ -14,7 +14,7 @@ from prvr.config import LossConfig, ModelConfig, load_config
 from prvr.errors import PrvrError
 from prvr.models import Retriever, project_bounds
 from prvr.objective import Objective
-from prvr.published.tensor_names import UNUSED, canonical_names, names
+from prvr.published.tensor_names import UNUSED, all_tensors, canonical_names, names
 from prvr.reading import short
 
 logger = logging.getLogger(__name__)
@@ -56,11 +56,12 @@ _KEYS = key_table(
 )
 """The rest is as in our presets."""
 _ALIASES = {
-    "visual_feat_dim": ("visual_input_size",),
-    "q_feat_size": ("query_input_size",),
-    "hidden_size": ("inheritance_hidden", "B_hidden_size"),
+    "visual_input_size": "visual_feat_dim",
+    "query_input_size": "q_feat_size",
+    "inheritance_hidden": "hidden_size",
+    "B_hidden_size": "hidden_size",
 }
-"""Other names of a key in the authors' code: those under which a model's own configuration has it."""
+"""Keys of the authors' code under the names that a model's own configuration has, and those that are read here."""
 _MSSL = key_table(
     """
     clip_scale_w   model.clip_weight               0.7
@@ -230,27 +231,22 @@ def released_config(
     """
     if system not in SYSTEMS:
         raise CheckpointError(f"unknown system {system!r}, expected one of {', '.join(SYSTEMS)}")
+    keys, own, record = dict[str, Any](), dict[str, Any](), SYSTEMS[system]
+    config = {name: config[other] for other, name in _ALIASES.items() if other in config} | dict(config)
     if system == "DLDKD":
         for key, ours in _LOSSES.items():
             if config.get(key, ours) != ours:
                 logger.warning(
                     "%s is %r: scores do not depend on it, but the losses here are those of %r", key, config[key], ours
                 )
-    keys: dict[str, Any] = {}
-    record = SYSTEMS[system]
-    config = {name: config[other] for name, others in _ALIASES.items() for other in others if other in config} | dict(
-        config
-    )
-    widths = [config[name] for name in ("exploration_hidden", "A_hidden_size") if name in config]
-    if (
-        system == "DLDKD"
-        and config.get("double_branch", True)
-        and any(w != config.get("hidden_size", w) for w in widths)
-    ):
-        raise CheckpointError(
-            f"its branches are {short(config['hidden_size'])} and {short(widths[0])} wide: those of DL-DKD here have "
-            "one width"
-        )
+        widths = [config[name] for name in ("exploration_hidden", "A_hidden_size") if name in config]
+        if not config.get("double_branch", True):
+            own = _ONE_BRANCH
+        elif any(width != config.get("hidden_size", width) for width in widths):
+            raise CheckpointError(
+                f"its branches are {short(config['hidden_size'])} and {short(widths[0])} wide: those of DL-DKD here "
+                "have one width"
+            )
     if preset is None:
         preset = preset_of(system, "tvr", words)
         their_keys = [*(theirs for theirs, default in record.keys.values() if default is ...), *record.lists.split()]
@@ -260,7 +256,7 @@ def released_config(
                 f"the checkpoint's configuration lacks {', '.join(missing)}; it has: {', '.join(sorted(config))}"
             )
         keys = {ours: default for ours, (_, default) in record.keys.items() if default is not ...}
-    keys |= {ours: config[theirs] for ours, (theirs, _) in record.keys.items() if theirs in config}
+    keys |= {ours: config[theirs] for ours, (theirs, _) in record.keys.items() if theirs in config} | own
     if "loss_factor" in config:
         terms = [f"loss.{term}.weight" for term in record.terms.split() if words or term != "dissent"]
         keys |= _numbers(config, "loss_factor", terms, len(terms) - ("loss.dissent.weight" in terms))
@@ -270,8 +266,6 @@ def released_config(
         keys["loss.dissent.temperature"] = keys["loss.evidence.temperature"]
     if system in ("HLFormer_Net", "DreamPRVR_Net"):  # the others have eight blocks whatever `attention_num` says
         keys["model.blocks"] = _blocks(system, config["attention_num"])
-    if system == "DLDKD" and not config.get("double_branch", True):
-        keys |= _ONE_BRANCH
     ours = load_config(preset, keys, shared=True)
     assert isinstance(ours.model, ModelConfig)
     return ours.model, ours.loss
@@ -385,13 +379,12 @@ def load_released(
     dtype = next((t.dtype for t in state.values() if t.is_floating_point() and t.ndim > 1), torch.float32)
     slots: dict[str, Tensor] = {}
     for module in (retriever.to(dtype).eval(), objective.to(dtype).eval()):
-        ours = dict(module.named_parameters()) | dict(module.named_buffers())
+        ours = all_tensors(module)
         for entry in names(module):
             if entry.ours is None:
                 state.pop(entry.authors, None)
             else:
                 slots[entry.authors] = ours[entry.ours].detach()[entry.index]
     fill(slots, state, "the model, data set and number of blocks that its configuration names")
-    project_bounds(retriever)
-    project_bounds(objective)
+    project_bounds(retriever, objective)
     return retriever, objective

@@ -15,7 +15,6 @@ from prvr.models.pretrained import read_model_config
 from prvr.models.rows import Rows
 from prvr.published.diffusionret.model_config import TokenModelConfig
 from prvr.published.diffusionret.token_retriever import TokenRetriever, TokenRetrieverBase
-from prvr.published.loading import fill
 
 
 class ClipRetriever(TokenRetrieverBase):
@@ -53,9 +52,8 @@ class ClipRetriever(TokenRetrieverBase):
         width = int(clip.projection_dim)
         most = int(clip.text_config.max_position_embeddings)
         expected = {"hidden": width, "video_dim": 3 * self._side**2, "max_words": min(config.max_words, most)}
-        values = {key: getattr(config, key) for key in expected}
-        wrong = [f"{key}={expected[key]}, got {value}" for key, value in values.items() if value != expected[key]]
-        if wrong:
+        got = {key: getattr(config, key) for key in expected}
+        if wrong := [f"{key}={value}, got {got[key]}" for key, value in expected.items() if got[key] != value]:
             raise InputError(
                 f"this CLIP reads pictures of {self._side} x {self._side} pixels and at most {most} tokens, and "
                 f"projects both to {width}: expected model.{', model.'.join(wrong)}"
@@ -112,6 +110,8 @@ def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -
         CheckpointError: a tensor is missing or has another shape: a CLIP of another width, with fewer layers or
             positions. Nothing is copied then.
     """
+    from prvr.published.loading import fill  # with what the released code alone has
+
     config, own = retriever.config, dict(retriever.named_parameters())
     sources = {"temporal.positions": ["text_model.embeddings.position_embedding.weight"]}
     for number, (ours, theirs), kind in product(range(config.depth), _LAYER.items(), ("weight", "bias")):

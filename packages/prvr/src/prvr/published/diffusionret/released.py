@@ -1,7 +1,6 @@
 """The parts of the released DiffusionRet denoiser that differ from its paper, and the names of its weights."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,18 +13,21 @@ from prvr.published.diffusionret.process import Output
 from prvr.published.diffusionret.run_config import RerankerCompat, RerankerConfig
 from prvr.published.diffusionret.token_retriever import token_alignment
 from prvr.published.loading import CheckpointError, fill, key_table
+from prvr.published.tensor_names import name_table
 from prvr.types import Direction
 
-_NAMES = {
-    "query": "q_proj",
-    "key": "k_proj",
-    "value": "v_proj",
-    "merge": "proj",
-    "time_in": "embed_timestep.time_embed.0",
-    "time_out": "embed_timestep.time_embed.2",
-    "decoder_in": "decoder.0",
-    "decoder_out": "decoder.2",
-}
+_NAMES = name_table(
+    """
+    query       q_proj
+    key         k_proj
+    value       v_proj
+    merge       proj
+    time_in     embed_timestep.time_embed.0
+    time_out    embed_timestep.time_embed.2
+    decoder_in  decoder.0
+    decoder_out decoder.2
+    """
+)
 """Our parts of a denoiser, and theirs."""
 _KEYS = key_table(
     """
@@ -98,30 +100,6 @@ def released_scores(config: RerankerConfig) -> Output:
     return Output(lambda scores: scores, target, lambda sample: (config.score_temperature * sample).softmax(-1))
 
 
-def released_reranker_config(config: Mapping[str, Any], direction: Direction, width: int) -> RerankerConfig:
-    """The configuration of a released denoiser.
-
-    Args:
-        config: the authors' options by their names: `diffusion_steps` and, where they are not the published ones,
-            `noise_schedule`, `temp`, `d_temp`, `neg`, and `t2v_num`, `t2v_alpha`, `t2v_temp` or the same of v2t.
-        direction: "t2v" or "v2t".
-        width: the width of the embeddings.
-
-    Raises:
-        CheckpointError: no number of steps, or another width.
-    """
-    values = {ours: config.get(theirs.replace("*", direction), default) for ours, (theirs, default) in _KEYS.items()}
-    if values["steps"] is ...:
-        raise CheckpointError(
-            "the configuration lacks 'diffusion_steps', the number of trained steps; it has: "
-            f"{', '.join(sorted(config)) or 'nothing'}"
-        )
-    if config.get("width", width) != width:
-        raise CheckpointError(f"the configuration has width={config['width']}, the weights have {width}")
-    compat = RerankerCompat(pooling="released", decoder="released", output="released")
-    return RerankerConfig(width=width, negative=-1 if config.get("neg") else 0, compat=compat, **values)
-
-
 def load_released_reranker(
     state_dict: Mapping[str, Tensor],
     config: Mapping[str, Any],
@@ -133,7 +111,8 @@ def load_released_reranker(
     Args:
         state_dict: tensors (or arrays) by the authors' names, with or without a prefix such as `t2v.`; of several
             denoisers, the one whose prefix names the direction is read.
-        config: see `released_reranker_config`.
+        config: the authors' options by their names: `diffusion_steps` and, where they are not the published ones,
+            `noise_schedule`, `temp`, `d_temp`, `neg`, and `t2v_num`, `t2v_alpha`, `t2v_temp` or the same of v2t.
         direction: "t2v" or "v2t".
         trained_on: the fingerprint of the retriever that it was trained over.
 
@@ -160,8 +139,18 @@ def load_released_reranker(
         for key, value in state_dict.items()
         if key.startswith(matches[0]) and not key.endswith(".pe")  # a constant table
     }
-    options = released_reranker_config(config, direction, own[marker].shape[-1])
-    reranker = CandidateReranker(replace(options, trained_on=trained_on), direction).to(own[marker].dtype).eval()
+    options = {ours: config.get(theirs.replace("*", direction), default) for ours, (theirs, default) in _KEYS.items()}
+    if options["steps"] is ...:
+        raise CheckpointError(
+            "the configuration lacks 'diffusion_steps', the number of trained steps; it has: "
+            f"{', '.join(sorted(config)) or 'nothing'}"
+        )
+    width = own[marker].shape[-1]
+    if config.get("width", width) != width:
+        raise CheckpointError(f"the configuration has width={config['width']}, the weights have {width}")
+    options |= {"width": width, "negative": -1 if config.get("neg") else 0, "trained_on": trained_on}
+    compat = RerankerCompat(pooling="released", decoder="released", output="released")
+    reranker = CandidateReranker(RerankerConfig(compat=compat, **options), direction).to(own[marker].dtype).eval()
     slots = {
         f"{_NAMES[part]}.{kind}": tensor
         for (part, kind), tensor in ((name.split("."), t) for name, t in reranker.denoiser.state_dict().items())

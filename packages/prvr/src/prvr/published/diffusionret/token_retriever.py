@@ -154,9 +154,8 @@ def last_word(
     words: Float[Tensor, "q w d"], mask: Bool[Tensor, "q w"], weights: Float[Tensor, "q w"]
 ) -> Float[Tensor, "q d"]:
     """The last valid word of each query."""
-    places = torch.arange(mask.shape[1], device=mask.device).expand_as(mask).masked_fill(~mask, -1)
-    at = places.amax(1).clamp_min(0)
-    return words.gather(1, at[:, None, None].expand(-1, 1, words.shape[2]))[:, 0]
+    queries, places = (torch.arange(size, device=mask.device) for size in mask.shape)
+    return words[queries, (places * mask).amax(1)]
 
 
 class TokenRetrieverBase(OwnRetriever):

@@ -167,7 +167,7 @@ class RerankerTask:
 
     def backward(self, batch: Tensor, epoch: int, step: int, generator: torch.Generator | None) -> dict[str, Tensor]:
         """Adds the gradients of the networks of all directions, and returns the loss of each."""
-        seed, size = self.config.train.seed, len(batch)
+        seed, size, network = self.config.train.seed, len(batch), self.config.network
         self.draws.manual_seed(derived_seed(seed, epoch, step, "candidates"))
         self.noise.manual_seed(derived_seed(seed, epoch, step, "noise"))
         own = self.shard.of(size)
@@ -175,7 +175,10 @@ class RerankerTask:
         for direction, reranker in self.networks.items():
             pairing = self.pairings[direction]
             places = pairing.candidates.draw(batch, self.config.candidates.num, self.draws)
-            noise, timesteps = self._draw_noise(places.shape, own)
+            noise = timesteps = None  # which the control process without diffusion has not
+            if network.process == "diffusion":
+                timesteps = torch.randint(network.steps, (size,), generator=self.noise, device=self.device)[own]
+                noise = torch.randn(places.shape, generator=self.noise, device=self.device)[own]
             if not len(rows):  # a last batch with fewer rows than processes
                 losses[direction] = torch.stack([p.sum() for p in reranker.parameters()]).sum() * 0.0
                 continue
@@ -190,14 +193,6 @@ class RerankerTask:
         gradients = [p.grad for network in self.networks.values() for p in network.parameters() if p.grad is not None]
         sum_over_processes([*terms.values(), *gradients])
         return terms
-
-    def _draw_noise(self, shape: torch.Size, own: slice) -> tuple[Tensor | None, Tensor | None]:
-        """Noise and timesteps of the own rows of a batch; the control process without diffusion has none."""
-        network = self.config.network
-        if network.process != "diffusion":
-            return None, None
-        timesteps = torch.randint(network.steps, shape[:1], generator=self.noise, device=self.device)
-        return torch.randn(shape, generator=self.noise, device=self.device)[own], timesteps[own]
 
     def select(self, epoch: int) -> Selection:
         """Rsum of each direction with the best of the weights, on the split that selects."""

@@ -2,7 +2,7 @@
 
 import torch
 
-from prvr.published.holmes.transport import Block, BlockMask, bucket_problem, sinkhorn, unit_interval
+from prvr.published.holmes.transport import Block, BlockMask, sinkhorn, unit_interval
 
 
 def released_unit_interval(cosines: Block, mask: BlockMask) -> Block:
@@ -11,10 +11,9 @@ def released_unit_interval(cosines: Block, mask: BlockMask) -> Block:
 
 
 @torch.no_grad()
-def released_transport_targets(similarity: Block, mask: BlockMask, epsilon: float, iterations: int = 50) -> Block:
+def released_transport_targets(similarity: Block, mask: BlockMask, epsilon: float) -> Block:
     """As `transport_targets`, but for a guard of 1e-8 where rows of the plan are divided."""
-    logits, log_rows, log_columns = bucket_problem(similarity, mask, epsilon)
-    rows, columns = sinkhorn(logits, log_rows, log_columns, iterations)
+    logits, rows, columns = sinkhorn(similarity, mask, epsilon)
     plan = (logits + rows[..., None] + columns[:, None]).exp()[:, :-1] * similarity.shape[2]
     return plan / (plan.sum(-1, keepdim=True) + 1e-8)
 
