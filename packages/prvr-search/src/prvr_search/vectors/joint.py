@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from prvr.data.atomic import user_cache
-from prvr.data.sampling import growing_means, segment_mean
+from prvr.data.sampling import growing_means
 from prvr.encoders import (
     FeatureSpec,
     FrameEncoder,
@@ -112,12 +112,12 @@ class JointModel:
         return windows, (vectors for span in windows for vectors in self.encode_windows([rows[slice(*span)]]))
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
-        """The frames and means of each window, and as clips means of its frames."""
+        """The frames and means of each window; candidates are found by means of these, which need no clips."""
         vectors = []
         for window in windows:
             joint = window[:, : self.dim].astype(np.float32, copy=False)
             steps, frames = len(window), self._mapped(unit(growing_means(joint)))
-            vectors.append(WindowVectors(segment_mean(frames[:steps], self.clips), frames, steps))
+            vectors.append(WindowVectors(frames[:0], frames, steps))
         return vectors
 
     def encode_texts(self, texts: Sequence[str]) -> Queries:
