@@ -195,7 +195,7 @@ class Service:
         """Lets clients see the videos of an index, and search it."""
         self._index, self._shown = index, index.snapshot
         self._identity = index.model.identity  # a broken model is reported at the start
-        self.catalogue.replace(map(index.video, index.video_ids))
+        self.catalogue.replace(index.snapshot.entries)
 
     def _note_damage(self, problem: str) -> None:
         if problem != self._damage:

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from prvr.data.atomic import user_cache
-from prvr.data.sampling import growing_means, segment_mean
+from prvr.data.sampling import growing_means
 from prvr.encoders import (
     FeatureSpec,
     FrameEncoder,
@@ -150,9 +150,9 @@ class JointModel:
         return windows, (self._window(joint[slice(*span)]) for span in windows)
 
     def _window(self, joint: Rows) -> WindowVectors:
-        """The frames and means of a window, and as clips means of its frames."""
+        """The frames and means of a window; candidates are found by means of these, which need no clips."""
         frames = self._mapped(unit(growing_means(joint)))
-        return WindowVectors(segment_mean(frames[: len(joint)], self.clips), frames, len(joint))
+        return WindowVectors(frames[:0], frames, len(joint))
 
     def encode_texts(self, texts: Sequence[str]) -> Queries:
         """The sentences, centred."""
