@@ -263,15 +263,9 @@ class _Selected:
 
     def command(self, run: "Run") -> list[str]:
         """The words after `prvr` that perform one run."""
-        args = self.args
-        words = ["papers", "run", *self.table_args, "--output", str(args.output), "--seeds", str(run.seed)]
-        words += ["--only", run.key, *(["--sets", *args.sets] if args.sets is not None else [])]
-        for name in ("data_root", "checkpoints"):
-            if getattr(args, name) is not None:
-                words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
-        for text in args.corpus:
-            words += ["--corpus", text]
-        if args.device != "auto":
-            words += ["--device", args.device]
-        words += import_options()
-        return words + [word for key, value in self.keys.items() for word in (f"--{key}", value)]
+        args = {name.replace("_", "-"): value for name, value in vars(self.args).items() if value not in (None, "auto")}
+        words = ["papers", "run", *self.table_args]
+        for name, value in {**args, "seeds": run.seed, "only": run.key, **self.keys}.items():
+            for each in value if isinstance(value, list) else [value]:
+                words += [f"--{name}", str(each)]
+        return words + import_options()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import nan
 from statistics import mean
 
 import numpy as np
@@ -140,9 +141,9 @@ def _verdict(row: Row, table: Table, rule: Rule, finished: Mapping[str, Finished
 
     if missing(first):
         return Verdict("not finished", first)
-    scores = [entry.selection.get(first[0]) for entry in (arm, others[0])]
-    if scores[0] is not None and scores[1] is not None and sign * (scores[0] - scores[1]) <= rule.first_drop:
-        return Verdict(f"{drop} ({sign * (scores[0] - scores[1]):+.1f} in selection, seed {first[0]})", first)
+    score, other = (entry.selection.get(first[0], nan) for entry in (arm, others[0]))
+    if sign * (score - other) <= rule.first_drop:
+        return Verdict(f"{drop} ({sign * (score - other):+.1f} in selection, seed {first[0]})", first)
     differences: tuple[Difference, ...] = ()
     for last in (False, True):
         if missing(seeds):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
@@ -185,9 +186,8 @@ def _line(cell: Cell, results: Mapping[int, Result], columns: Sequence[str]) -> 
 
 def _metric(report: EvaluationReport, column: str) -> float:
     name = column.removeprefix("v2t_")
-    if name == column:
-        return float(getattr(report.text_to_video, name))
-    return float(getattr(report.video_to_sets or report.video_to_text, name))
+    metrics = report.text_to_video if name == column else report.video_to_sets or report.video_to_text
+    return float(getattr(metrics, name))
 
 
 def _notes(cells: Sequence[Cell], lines: Sequence[Line], results: Sequence[Result], choices: Choices) -> Iterator[str]:
@@ -340,12 +340,11 @@ def sweep_picture(table: Table, parts: Sequence[Shown]) -> "Figure":
         raise InputError(f"{table.name}: no `sweep` to draw. `prvr train` draws the learning curves of each run.")
     column = table.columns.index(table.sweep.column)
     curves: dict[str, list[tuple[float, tuple[float, ...], float | None]]] = {}
-    swept = [(row.x, row) for row in table.rows if row.x is not None]
+    swept = sorted(((row.x, row) for row in table.rows if row.x is not None), key=itemgetter(0))
     for part in parts:
         data, lines = part.title.rpartition(". ")[2], {line.name: line for line in part.lines}
         for series in dict.fromkeys(row.series for _, row in swept):
             points = [(x, lines[row.name]) for x, row in swept if row.series == series and row.name in lines]
-            points.sort(key=lambda point: point[0])
             curves[f"{data}: {series}" if series else data] = [
                 (x, () if (number := line.ours[column]) is None else number.values, line.published[column])
                 for x, line in points
