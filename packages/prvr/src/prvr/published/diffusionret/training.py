@@ -220,7 +220,7 @@ class RerankerTask:
             weights = (1.0,)  # no other weight gives another order
         inputs, options = self.selection_inputs, {"seed": train.seed, "block": train.eval_queries}
         counts = counts_by_weight(self.selection, direction, reranker, inputs, weights, **options)
-        sums = [RetrievalMetrics.from_ranks(count.cpu().ranks("worst")).rsum for count in counts]
+        sums = [RetrievalMetrics.from_ranks(count.to("cpu").ranks("worst")).rsum for count in counts]
         best = max(range(len(weights)), key=sums.__getitem__)
         return BestEpoch(epoch, sums[best], weights[best])
 
