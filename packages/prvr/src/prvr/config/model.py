@@ -73,11 +73,6 @@ FUSIONS.register(
 )
 CLIPS.register("equal", "prvr.models.clips:EqualClips", "Equal parts of the video.")
 COMPAT["window"].register("centred", "prvr.models.blocks:centred_windows", "1 on the diagonal, keys and centres alike.")
-COMPAT["window"].register(
-    "printed",
-    "prvr.models.blocks:printed_windows",
-    "HLFormer eq. 10 to the letter, on positions, where `width` is sigma, and with the factor 1 / 2 pi.",
-)
 COMPAT["padding"].register("masked", "prvr.models.rows:MASKED", "Padded rows change nothing.")
 COMPAT["register_noise"].register("gaussian", "prvr.models.retriever:unchanged", "Drawn for each target and step.")
 COMPAT["register_times"].register("sincos", "prvr.models.retriever:unchanged", "Time codes are sinusoids.")
