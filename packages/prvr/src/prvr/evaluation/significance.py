@@ -62,7 +62,7 @@ def bootstrap_intervals(
         True
     """
     hits, sizes = per_video(hits_of(ranks), query_to_video)
-    return dict(zip(METRICS, _intervals(resampled(hits, sizes, samples, seed)), strict=True))
+    return dict(zip(METRICS, _intervals(resamples(hits, sizes, samples, seed)), strict=True))
 
 
 def paired_test(
@@ -102,7 +102,7 @@ def paired_test(
     as_large = np.zeros(len(METRICS))
     for signs in _swaps(len(sizes), samples, seed):
         as_large += (np.abs(signs @ gains) >= np.abs(total)).sum(0)
-    drawn = resampled(gains, sizes, samples, seed)
+    drawn = resamples(gains, sizes, samples, seed)
     return differences(100 * total / queries, drawn, (1 + as_large) / (samples + 1), level)
 
 
@@ -148,7 +148,7 @@ def _swaps(videos: int, samples: int, seed: int) -> Iterator[Float[np.ndarray, "
         yield generator.integers(0, 2, size=(size, videos)) * 2.0 - 1.0
 
 
-def resampled(
+def resamples(
     sums: Float[np.ndarray, "v m"], sizes: Float[np.ndarray, " v"], samples: int, seed: int
 ) -> Float[np.ndarray, "s m"]:
     """The metrics of each resample, in percent."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int, Real
 
-from prvr.evaluation.significance import METRICS, Difference, differences, hits_of, per_video, resampled
+from prvr.evaluation.significance import METRICS, Difference, differences, hits_of, per_video, resamples
 
 
 def seeds_test(
@@ -54,7 +54,7 @@ def seeds_test(
     queries = sizes.sum()
     free = len(ranks_a) + len(ranks_b) - 2
     gains = cells[1].mean(0) - cells[0].mean(0)
-    drawn = resampled(gains, sizes, samples, seed)
+    drawn = resamples(gains, sizes, samples, seed)
     if free and videos > 1:
         among, explained = np.zeros(len(METRICS)), np.zeros(len(METRICS))
         for hits in cells:
