@@ -1,6 +1,7 @@
 """Damaged and malicious libraries: the answer is the clean one, nothing is encoded twice, and nothing else is touched.
 
-`PRVR_FLIPS=100 pytest tests/prvr/test_library_damage.py -k flipped` flips so many bits in every kind of file.
+`PRVR_FLIPS=100 pytest tests/prvr/test_library_damage.py -k flipped` flips so many bits in every kind of file, and cuts
+it so many times; `PRVR_SEED` is the first seed.
 """
 
 import json
@@ -20,7 +21,7 @@ from prvr.cli import main
 from prvr_search import Library
 from prvr_search.store.proof import HEAD, read_proven, write_proven
 
-FLIPS = int(os.environ.get("PRVR_FLIPS", "2"))
+FLIPS, SEED = (int(os.environ.get(name, default)) for name, default in (("PRVR_FLIPS", "2"), ("PRVR_SEED", "0")))
 
 
 @pytest.fixture
@@ -55,6 +56,15 @@ def flip(path: Path, random: Random | None = None) -> None:
     content[place] ^= 1 << bit
     path.write_bytes(content)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def flip_or_cut(path: Path, seed: int) -> None:
+    """Flips any bit, or leaves out what follows any byte."""
+    random = Random(f"{path.suffix or path.name} {seed}")
+    if seed % 2:
+        os.truncate(path, random.randrange(path.stat().st_size))
+    else:
+        flip(path, random)
 
 
 def instead(path: Path, make: Callable[[Path], object]) -> None:
@@ -95,12 +105,30 @@ def test_whatever_is_damaged_the_answer_is_the_clean_one(damage: str, collection
 
 def test_a_flipped_bit_never_changes_an_answer(collection: Collection) -> None:
     clean = answers(collection)
-    for seed in range(FLIPS):
+    for seed in range(SEED, SEED + 2 * FLIPS):
         for kind, path in kinds(collection):
             encodings = collection.encodings
-            flip(path, Random(f"{kind} {seed}"))
+            flip_or_cut(path, seed)
             assert answers(collection) == clean, (kind, seed)
             assert collection.encodings - encodings == (kind == ".features"), (kind, seed)
+
+
+def test_a_flipped_bit_of_what_holds_no_features_changes_nothing(collection: Collection) -> None:
+    """Of a film that was only described, and of why one cannot be encoded."""
+    (collection.films / "broken.mp4").write_bytes(b"no film")
+    new = str(collection.base / "new")
+    collection.run("search", str(collection.films), "--subtitles", "lantern", "--library", new)
+    collection.library("--import", new)
+    clean, encodings = answers(collection), collection.encodings
+    paths = [path for path in collection.feature_files if b'"frames": 0,' in path.read_bytes()]
+    assert len(paths) == 5  # four were described, and one cannot be encoded
+    for path in paths:
+        content = path.read_bytes()
+        for seed in range(SEED, SEED + FLIPS):
+            flip_or_cut(path, seed)
+            assert answers(collection) == clean, (path, seed)
+            path.write_bytes(content)
+    assert collection.encodings == encodings
 
 
 @pytest.mark.parametrize("kind", [".taught", "moved.txt"])
@@ -113,8 +141,8 @@ def test_a_flipped_bit_of_what_cannot_be_made_again_is_said(kind: str, collectio
     clean = collection.run(*command)
     (path,) = (path for home in (collection.home, place) for path in home.rglob(f"*{kind}"))
     content = path.read_bytes()
-    for seed in range(FLIPS):
-        flip(path, Random(f"{kind} {seed}"))
+    for seed in range(SEED, SEED + 2 * FLIPS):
+        flip_or_cut(path, seed)
         status = main(command)
         out, said = collection.capsys.readouterr()
         assert out == clean if status == 0 else (status, out) == (2, ""), seed

@@ -1,6 +1,6 @@
 """The life of a collection: whatever happens to its disks, a search finds what a fresh library finds.
 
-`PRVR_LIFE=20 pytest tests/prvr/test_library_life.py` runs 20 seeds of 30 changes.
+`PRVR_LIFE=20 pytest tests/prvr/test_library_life.py` runs 20 seeds of 30 changes; `PRVR_SEED` is the first of them.
 """
 
 import errno
@@ -22,7 +22,7 @@ from prvr.errors import DataError
 from prvr_search import Library, NothingEncoded
 
 pytest.importorskip("av")
-SEEDS = int(os.environ.get("PRVR_LIFE", "1"))
+SEEDS, SEED = (int(os.environ.get(name, default)) for name, default in (("PRVR_LIFE", "1"), ("PRVR_SEED", "0")))
 CHANGES, FILMS = (30, 40) if SEEDS > 1 else (10, 8)
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
 
@@ -142,7 +142,7 @@ def life(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return Life(tmp_path, request.param, monkeypatch)
 
 
-@pytest.mark.parametrize("life", range(SEEDS), indirect=True)
+@pytest.mark.parametrize("life", range(SEED, SEED + SEEDS), indirect=True)
 def test_whatever_happens_a_search_finds_what_a_fresh_library_finds(life: Life) -> None:
     acts: list[Callable[[], None]] = [
         life.add, life.rename, life.copy, life.replace, life.delete, life.unplug, life.plug_in, life.kill, life.prune,

@@ -15,7 +15,7 @@ from prvr.cli import main
 from prvr.encoders import open_encoder
 from prvr.errors import InputError
 from prvr_search import Passage, Query, SearchFilter, SearchResult, VideoIndex, open_model
-from prvr_search.ranking.query import WITHOUT
+from prvr_search.ranking.query import WITHOUT, query_vector
 from prvr_search.ranking.scores import num_candidates
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 160, 50), "blue": (40, 80, 230), "white": (244, 244, 244)}
@@ -83,7 +83,7 @@ def test_pictures_are_read_by_the_encoder_of_the_index_alone(
     index: VideoIndex, rows: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
     query = Query(image=square("red"))
-    np.testing.assert_allclose(index.encode(query), unit(rows["day 1/red.mp4"][2, :256]), atol=1e-6)
+    np.testing.assert_allclose(query_vector(query, index.snapshot), unit(rows["day 1/red.mp4"][2, :256]), atol=1e-6)
     trained = make_index(tmp_path / "index", tiny_model(tmp_path / "model"))
     with trained, pytest.raises(InputError, match=r"reads sentences and no pictures.*leave out --model"):
         trained.search(query)
@@ -96,7 +96,8 @@ def test_a_moment_is_the_mean_of_its_frames(index: VideoIndex, rows: dict[str, n
     joint = rows["day 2/meadow.mp4"][:, :256]
     for start, end, parts in ((2.0, None, [3]), (0.4, 1.1, [0, 1, 2]), (0.5, 1, [1])):
         expected = unit((joint[parts] / np.linalg.norm(joint[parts], axis=1, keepdims=True)).sum(0))
-        np.testing.assert_allclose(index.encode(Query(like=("day 2/meadow.mp4", start, end))), expected, atol=1e-3)
+        query = Query(like=("day 2/meadow.mp4", start, end))
+        np.testing.assert_allclose(query_vector(query, index.snapshot), expected, atol=1e-3)
 
 
 def test_the_film_that_is_asked_for_and_its_copies_are_left_out(index: VideoIndex) -> None:
@@ -114,7 +115,7 @@ def test_a_trained_model_compares_moments_and_its_whole_score_orders_sentences_o
     model = open_model(tiny_model(tmp_path / "model", frame_query="words"), TOY)
     with make_index(tmp_path / "index", model, videos, window=10.0, stride=5.0) as index:
         query = Query(["a circle", QUERY], without="blue", like=("v000.mp4", 6.0))
-        result, text = index.search(query), index.encode(query)
+        result, text = index.search(query), query_vector(query, index.snapshot)
         weights = {"clips": model.clip_weight, "frames": model.frame_weight}
         assert "v000.mp4" not in ids(result)
         for hit in result.hits:
@@ -134,13 +135,15 @@ def test_what_is_wanted_is_added_and_what_is_not_is_taken_away(index: VideoIndex
         return index.model.encode_texts([text])[0]
 
     wanted = unit(read("a red square") + read("a white square"))
-    np.testing.assert_allclose(index.encode(Query(["a red square", "a white square"])), wanted, atol=1e-6)
+    np.testing.assert_allclose(
+        query_vector(Query(["a red square", "a white square"]), index.snapshot), wanted, atol=1e-6
+    )
     other = unit(read("blue") + read("snow"))
     query = Query(["a red square", "a white square"], without=["blue", "snow"])
-    np.testing.assert_allclose(index.encode(query), unit(wanted - WITHOUT * other), atol=1e-6)
+    np.testing.assert_allclose(query_vector(query, index.snapshot), unit(wanted - WITHOUT * other), atol=1e-6)
     assert str(query) == "a red square + a white square, without blue, without snow"
-    picture = unit(index.encode(Query(image=square("blue"))) + read("white"))
-    np.testing.assert_allclose(index.encode(Query("white", image=square("blue"))), picture, atol=1e-6)
+    picture = unit(query_vector(Query(image=square("blue")), index.snapshot) + read("white"))
+    np.testing.assert_allclose(query_vector(Query("white", image=square("blue")), index.snapshot), picture, atol=1e-6)
     assert index.search(Query(QUERY)) == index.search(QUERY)
 
 

@@ -22,7 +22,7 @@ from prvr.stages.joint_space import moments_of
 from prvr.types import JointRows
 from prvr_search import VideoIndex
 from prvr_search.ranking.results import WindowTimeline, merged_moments
-from prvr_search.vectors.embedding import cut_windows
+from prvr_search.vectors.files import cut_windows
 
 MODEL = ["--model", "training-free"]
 START, END = 20.0, 35.0  # of the square in red.mp4

@@ -4,9 +4,10 @@ import hashlib
 import logging
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -33,11 +34,13 @@ from prvr_search.ranking.scores import (
 )
 from prvr_search.ranking.snapshot import Numbers, Snapshot, features_hash
 from prvr_search.store.lines import Lines
-from prvr_search.vectors.embedding import cut_windows, embed, index_key
 from prvr_search.vectors.files import (
     CATALOGUE,
     Arrays,
     VectorsChanged,
+    cut_windows,
+    embed,
+    index_key,
     join_vectors,
     open_vectors,
     windows_of,
@@ -67,6 +70,9 @@ class VideoIndex:
         stride: seconds from the start of one window to that of the next; None without a length.
         backend: the search backend: `exact`, `milvus`, `milvus:ADDRESS`; `auto` is `exact`.
         subtitles: the lines of the videos, `prvr_search.store.Store.lines`; None: no lines are searched.
+
+    Attributes:
+        snapshot: the videos that are shown and their vectors.
 
     Raises:
         DataError: the model reads features of another encoder.
@@ -101,7 +107,7 @@ class VideoIndex:
         self._lock, self._scratch = threading.RLock(), ExitStack()
         self._cut = partial(cut_windows, rate=features.rate, window=window, stride=stride)
         self.folder = Path(folder).expanduser() / index_key(model, features, window, stride)[:16]
-        self._snapshot = Snapshot((), model)
+        self.snapshot = Snapshot((), model)
 
     def update(self, features: VideoFeatures) -> None:
         """Makes the index show these videos, whose vectors are read, or computed and kept.
@@ -119,17 +125,17 @@ class VideoIndex:
             got, expected = (f"{spec.encoder}, {spec.rate:g} frames per second" for spec in specs)
             raise DataError(f"features of {got}; the index was made for {expected}.")
         try:
-            self._snapshot = self._updated(features)
+            self.snapshot = self._updated(features)
         except OSError as error:
             logger.info("%s: cannot be written, so the index is a temporary one (%s)", self.folder, error)
             self.folder = Path(self._scratch.enter_context(tempfile.TemporaryDirectory(prefix="prvr-")))
             try:
-                self._snapshot = self._updated(features)
+                self.snapshot = self._updated(features)
             except OSError as again:
                 raise DataError(f"{self.folder}: cannot be written ({again}). Free space.") from error
 
     def _updated(self, features: VideoFeatures) -> Snapshot:
-        before = self._snapshot
+        before = self.snapshot
         self.folder.mkdir(parents=True, exist_ok=True)
         entries_of = {features_hash(entry): entry for entry in reversed(features.entries.values())}
         files = open_vectors(self.folder)
@@ -202,7 +208,7 @@ class VideoIndex:
             logger.info("%s", error)
             with suppress(OSError):  # all files are compared with their hashes again
                 (self.folder / CATALOGUE).unlink()
-            if (features := self._snapshot.features) is not None:
+            if (features := self.snapshot.features) is not None:
                 self.update(features)
             return self._found(asked, k, moments, where)
 
@@ -210,9 +216,9 @@ class VideoIndex:
         self, asked: Sequence[Query], k: int, moments: int, where: SearchFilter | None
     ) -> tuple[SearchResult, ...]:
         with self._lock:
-            snapshot = self._snapshot
-            vectors = {q: query_vector(query, self.model, snapshot) for q, query in enumerate(asked) if query.shows}
-            follows = {q: query_vector(Query(asked[q].then), self.model, snapshot) for q in vectors if asked[q].then}
+            snapshot = self.snapshot
+            vectors = {q: query_vector(query, snapshot) for q, query in enumerate(asked) if query.shows}
+            follows = {q: query_vector(Query(asked[q].then), snapshot) for q in vectors if asked[q].then}
             backend = self._in_step(snapshot)
         searched = {passage: searched_videos(snapshot, where, passage) for passage in {q.passage for q in asked}}
         lines = [matching_lines(snapshot, self._subtitles, query, searched[query.passage]) for query in asked]
@@ -238,32 +244,10 @@ class VideoIndex:
         name, videos = "exact" if backend is None else backend.name, len(snapshot.entries)
         return tuple(SearchResult(str(query), best[:k], videos, name) for query, best in zip(asked, hits, strict=True))
 
-    def encode(self, query: str | Query) -> Vector:
-        """The unit vector of a query, in the space of the index; two in one row, if its model has one for frames.
-
-        Raises:
-            ValueError, DataError: as `search_many`.
-        """
-        with self._lock:
-            return query_vector(checked_queries([query])[0], self.model, self._snapshot)
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The state that is shown."""
-        return self._snapshot
-
     @property
     def video_ids(self) -> tuple[str, ...]:
         """Ids of the videos, in order."""
-        return tuple(self._snapshot.numbers)
-
-    def video(self, video_id: str) -> VideoEntry:
-        """The record of a video.
-
-        Raises:
-            KeyError: it is not in the index.
-        """
-        return self._snapshot.entries[self._snapshot.numbers[video_id]]
+        return tuple(self.snapshot.numbers)
 
     def close(self) -> None:
         """Closes the backend. The index on disk is complete at any time, closed or not."""
@@ -272,13 +256,6 @@ class VideoIndex:
                 self._backend.close()
             self._backend = self._synced = None
             self._scratch.close()
-
-    def __len__(self) -> int:
-        """Number of videos."""
-        return len(self._snapshot.entries)
-
-    def __contains__(self, video_id: object) -> bool:
-        return video_id in self._snapshot.numbers
 
     def __enter__(self) -> "VideoIndex":
         return self
@@ -340,40 +317,38 @@ def _hits(
     """The hits of a query among some videos, whose scores may be known up to rounding, best first: at least k, where
     there are as many.
     """
-    windows: dict[int, list[WindowTimeline]] = {}
+    windows: dict[int, Sequence[WindowTimeline]] = {}
     model, usual = snapshot.model, np.inf
+    rescores = model if query.sentence is not None and isinstance(model, Rescores) else None
     if model.frame_means and snapshot.entries and query.image is None and query.passage is None:
         usual = float(text[-model.dim :] @ snapshot.mean_frame)  # all pictures are more alike
 
-    def exact(videos: Sequence[int]) -> dict[int, float]:
+    def exact(videos: Iterable[int]) -> dict[int, float]:
         """The scores of videos, each by itself: to the last bit, they do not depend on what it was compared with."""
         for video in videos:
             if video not in windows:
                 windows[video] = window_timelines(model, snapshot.vectors(video), text)
-        results = {video: max(window.score for window in windows[video]) for video in videos}
-        return dict(sorted(results.items(), key=lambda item: (-item[1], item[0])))
+        return _best_first({video: max(window.score for window in windows[video]) for video in videos})
 
     def best(k: int) -> dict[int, float]:
         """The scores of the k best videos, best first; of those that the model re-scores, by that score."""
-        rescores = None if query.sentence is None or not isinstance(model, Rescores) else model
         depth = k if rescores is None else max(k, rescores.candidates)
-        results = dict([*exact(nearly_best(videos, scores, depth)).items()][:depth])
+        results = dict(islice(exact(nearly_best(videos, scores, depth)).items(), depth))
         if rescores is None:
             return results
         rows = list[dict[str, np.ndarray]]()
         for video, score in results.items():
             window = [window.score for window in windows[video]].index(score)
             rows += stored_windows(model, windows_of(snapshot.vectors(video), window, window + 1))
-        parts = [rescores.rescore(str(query.sentence), rows[i : i + _WINDOWS]) for i in range(0, len(rows), _WINDOWS)]
-        rescored = zip(results, np.concatenate(parts).tolist() if parts else (), strict=True)
-        return dict(sorted(rescored, key=lambda item: (-item[1], item[0]))[:k])
+        parts = (rescores.rescore(query.texts[0], rows[i : i + _WINDOWS]) for i in range(0, len(rows), _WINDOWS))
+        rescored = chain.from_iterable(part.tolist() for part in parts)
+        return dict(islice(_best_first(dict(zip(results, rescored, strict=True))).items(), k))
 
     def timed(video: int) -> Sequence[WindowTimeline]:
         """The windows by the score that orders videos."""
-        model = snapshot.model
-        if query.sentence is None or not isinstance(model, Rescores):
+        if rescores is None:
             return windows[video]
-        return rescored_timelines(model, snapshot.vectors(video), query.sentence, windows[video])
+        return rescored_timelines(rescores, snapshot.vectors(video), query.texts[0], windows[video])
 
     depth = num_candidates(k) if lines else k
     while True:
@@ -389,3 +364,8 @@ def _hits(
         if len(hits) >= k or len(ranked) < depth:  # fewer hits than k may be left of k videos
             return hits
         depth *= 2
+
+
+def _best_first(scores: Mapping[int, float]) -> dict[int, float]:
+    """Scores of videos in order; of equal ones, the first video is the first."""
+    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))

@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Int64
 
 from prvr.errors import InputError
 from prvr_search.films import SubtitleLine
 from prvr_search.ranking.filters import SearchFilter
 from prvr_search.ranking.query import Passage, Query
 from prvr_search.ranking.results import SearchHit, WindowTimeline, merged_moments, relevance_curve
-from prvr_search.ranking.snapshot import Videos
+from prvr_search.ranking.snapshot import Numbers, Videos
 from prvr_search.store.lines import Lines
 
 Match = tuple[float, SubtitleLine]
@@ -28,9 +27,7 @@ def checked_queries(queries: Sequence[str | Query], k: int = 1, moments: int = 1
     return [Query(query) if isinstance(query, str) else query for query in queries]
 
 
-def searched_videos(
-    videos: Videos, where: SearchFilter | None = None, passage: Passage | None = None
-) -> Int64[np.ndarray, " n"]:
+def searched_videos(videos: Videos, where: SearchFilter | None = None, passage: Passage | None = None) -> Numbers:
     """The numbers of the videos that pass a filter; of copies only the first, and not the one that is asked for."""
     numbers = np.array(where.numbers(videos.entries), np.int64) if where else np.arange(len(videos.entries))
     originals = videos.originals[numbers]
@@ -40,9 +37,7 @@ def searched_videos(
     return numbers[np.sort(np.unique(originals, return_index=True)[1])]
 
 
-def matching_lines(
-    videos: Videos, subtitles: Lines | None, query: Query, searched: Int64[np.ndarray, " n"]
-) -> dict[int, list[Match]]:
+def matching_lines(videos: Videos, subtitles: Lines | None, query: Query, searched: Numbers) -> dict[int, list[Match]]:
     """The lines that match a query, best first, by the number of their video.
 
     Args:

@@ -14,7 +14,7 @@ from prvr.reading import is_unicode, printable, short
 from prvr_search.films.picture import read_picture
 from prvr_search.ranking.results import clock, clock_span
 from prvr_search.ranking.snapshot import Snapshot
-from prvr_search.vectors.model import EncodesPictures, Queries, SearchModel, Vector, unit
+from prvr_search.vectors.model import EncodesPictures, Queries, Vector, unit
 
 _ROUNDING = 1e-6  # rows
 WITHOUT = 0.5
@@ -127,17 +127,17 @@ class Query:
         return ", ".join(filter(None, (" + ".join(filter(None, parts)), *others)))
 
 
-def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Vector:
+def query_vector(query: Query, snapshot: Snapshot) -> Vector:
     """The unit vector that videos are compared with, or the two in one row that their clips and their frames are.
 
     Args:
         query: what is searched for.
-        model: the model of the index.
         snapshot: the state of the index.
 
     Raises:
         ValueError: the model cannot read a sentence or a picture, the picture is none, or there is no such moment.
     """
+    model, dim = snapshot.model, snapshot.model.dim
     vectors = [*model.encode_texts(query.texts)] if query.texts else []
     if query.image is not None:
         if not isinstance(model, EncodesPictures):
@@ -149,7 +149,6 @@ def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Vector
         vectors.append(model.encode_picture(read_picture(query.image)))
     if query.passage is not None:
         vectors.append(passage_vector(snapshot, query.passage))
-    dim = snapshot.model.dim
     if wrong := {len(vector) for vector in vectors} - {dim, 2 * dim}:
         raise InputError(
             f"{model.identity.name}: gives {wrong.pop()} numbers for a query; expected {dim}, the width of the vectors "
@@ -158,7 +157,7 @@ def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Vector
     if len(vectors) == 1 and not query.without:
         return vectors[0]
 
-    def direction(vectors: list[np.ndarray]) -> np.ndarray:
+    def direction(vectors: list[Vector]) -> Queries:
         return unit(same_width(vectors).sum(0).reshape(-1, dim))
 
     target = direction(vectors)

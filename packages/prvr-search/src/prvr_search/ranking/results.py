@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Float64
+from jaxtyping import Float
 
 from prvr.encoders import VideoEntry
 from prvr.scoring import best_moment, moment_level
 from prvr_search.films import SubtitleLine
+from prvr_search.vectors.model import Vector
 
 CURVE_PARTS = 64
 """Equal parts of a video that `SearchHit.relevance` has a value for."""
@@ -112,7 +113,7 @@ class WindowTimeline(NamedTuple):
     start: float
     end: float
     score: float
-    scores: Float32[np.ndarray, " t"]
+    scores: Vector
     moment: tuple[float, float] | None = None
 
 
@@ -224,9 +225,7 @@ def relevance_curve(windows: Sequence[WindowTimeline], duration: float, parts: i
     return tuple(highest(scores, edges / duration, parts).tolist())
 
 
-def highest(
-    scores: Float32[np.ndarray, " n"], spans: Float[np.ndarray, "n 2"], parts: int
-) -> Float32[np.ndarray, " p"]:
+def highest(scores: Vector, spans: Float[np.ndarray, "n 2"], parts: int) -> Vector:
     """The highest score of what touches each of equal parts of time; -inf where there is nothing.
 
     Args:
@@ -248,9 +247,7 @@ def highest(
     return line
 
 
-def timeline(
-    windows: Sequence[WindowTimeline],
-) -> tuple[Float32[np.ndarray, " n"], Float64[np.ndarray, "n 2"]]:
+def timeline(windows: Sequence[WindowTimeline]) -> tuple[Vector, Float[np.ndarray, "n 2"]]:
     """The scores of all windows, one after the other, and when each begins and ends."""
     scores = np.concatenate([window.scores for window in windows])
     counts = np.array([len(window.scores) for window in windows])

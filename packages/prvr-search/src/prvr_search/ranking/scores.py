@@ -18,7 +18,7 @@ from prvr_search.ranking.backends import CandidateBackend
 from prvr_search.ranking.results import CURVE_PARTS, WindowTimeline, highest
 from prvr_search.ranking.snapshot import Numbers, Snapshot, unpacked
 from prvr_search.vectors.files import Arrays
-from prvr_search.vectors.model import CLIP_TIMES, Queries, Rescores, SearchModel, Vector, unit
+from prvr_search.vectors.model import CLIP_TIMES, Queries, Rescores, Rows, SearchModel, Vector, unit
 
 _ROUNDING = 1e-5  # how far sums in another order may be off
 _TIES = 64  # so many more than k are scored by themselves, where they are as good
@@ -94,7 +94,7 @@ def find_candidates(
         vectors *= 2
 
 
-def video_scores(snapshot: Snapshot, text: Queries) -> Float32[np.ndarray, "q v"]:
+def video_scores(snapshot: Snapshot, text: Queries) -> Rows:
     """Scores of every query with every video of the index, by its best window.
 
     Args:
@@ -125,16 +125,14 @@ def nearly_best(videos: Numbers, scores: Vector | None, k: int) -> list[int]:
     return videos[np.argsort(-values, kind="stable")][: k + _TIES].tolist()
 
 
-def cosines_of(model: SearchModel, arrays: Arrays, text: Queries) -> dict[str, Float32[np.ndarray, "_ q"]]:
+def cosines_of(model: SearchModel, arrays: Arrays, text: Queries) -> dict[str, Rows]:
     """Of queries with the rows of each kind that counts."""
     clips, frames = text[:, : model.dim], text[:, -model.dim :]  # the same, where a query has only one vector
     kinds = ("clips", model.clip_weight or model.frames_by_clip, clips), ("frames", model.frame_weight, frames)
     return {name: _unit_cosines(unpacked(arrays, name), queries) for name, counts, queries in kinds if counts}
 
 
-def window_scores(
-    model: SearchModel, arrays: Arrays, cosines: Mapping[str, Float32[np.ndarray, "_ q"]]
-) -> Float32[np.ndarray, "w q"]:
+def window_scores(model: SearchModel, arrays: Arrays, cosines: Mapping[str, Rows]) -> Rows:
     """Of every window with every query, as the model weighs clips and frames."""
     windows, total = len(arrays["steps"]), np.float32(0)
     for name, weight in (("clips", model.clip_weight), ("frames", model.frame_weight)):
@@ -247,7 +245,7 @@ def clip_spans(model: SearchModel, arrays: Arrays) -> Float32[np.ndarray, "n c 2
     return np.ascontiguousarray(times.reshape(-1, 2, model.clips).swapaxes(1, 2))
 
 
-def mean_lines(scores: Sequence[Float32[np.ndarray, " m"]], steps: Sequence[int]) -> list[Float32[np.ndarray, " n"]]:
+def mean_lines(scores: Sequence[Vector], steps: Sequence[int]) -> list[Vector]:
     """A score for each frame of the windows of a video, of the scores of frames and means.
 
     It is the mean of the scores of the frame, which counts twice, and of the means that hold it: those of 4 frames, and
@@ -285,6 +283,6 @@ def _clip_at_steps(clips: int, steps: int) -> np.ndarray:
     return at_steps(torch.arange(clips).float(), steps).long().numpy()
 
 
-def _unit_cosines(rows: Float32[np.ndarray, "n d"], queries: Float32[np.ndarray, "q d"]) -> Float32[np.ndarray, "n q"]:
+def _unit_cosines(rows: Rows, queries: Rows) -> Rows:
     """Cosines of unit rows with queries."""
     return (torch.from_numpy(rows) @ unit_rows(torch.from_numpy(queries)).mT).numpy()

@@ -169,6 +169,7 @@ def pipeline(
 def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem") -> None:
     """Evaluates on one split, prints the tables and writes a file for each report."""
     from prvr.evaluation.transfer import check_features
+    from prvr.models import Retriever
 
     trained, split = system.config or config, args.split or config.data.eval_split
     is_other = config.data.collection != trained.data.collection
@@ -185,6 +186,8 @@ def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem"
         first, device = system.pipeline.first, device_of(args.device)
         here = replace(config, model=first.config, fit=fit)
         show_baselines(console, here, report, split, retriever=first, device=device)
+        if isinstance(first, Retriever) and first.path is not None:
+            console.print(f"\nkernel path: {first.path.config.text}", soft_wrap=True)
 
     _show_all(console, evaluation, written, _ranks_sets(args, config), compared)
     if args.run_file is not None:

@@ -14,9 +14,10 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model, with_config
 from pydantic_core import CoreSchema, core_schema
 
+from prvr.config.model import ModelConfig
 from prvr.config.registry import Makers
 from prvr.config.retrievers import AnyModelConfig
-from prvr.config.strict import STRICT, Amount, Scale, Temperature, Weight, record
+from prvr.config.strict import STRICT, Count, Factor, Scale, Weight, record
 from prvr.errors import InputError
 
 LOSSES = Makers("loss")
@@ -32,7 +33,8 @@ NEEDS = {
     "words": "model.frame_query='words'",
     "prior": "model.registers.kind='diffusion' or 'prior', and its start='prior_mean' or 'prior_sample'",
 }
-"""What a loss may need of a model, in the words of messages. A loss of a branch that is off is left out silently.
+"""What a loss may need of a model, in the words of messages. A loss of a branch of `ModelConfig` that is off is left
+out silently.
 
 A loss that needs `last_words`, the features of the words of the queries of a batch, is refused where several
 processes share a batch (`prvr.training`).
@@ -76,7 +78,7 @@ class TripletSettings:
     """0 = off."""
     margin: Scale = 0.2
     """How much higher the right pair has to score."""
-    hard_pool: Amount = 20
+    hard_pool: Count = 20
     """Hard negatives of a query are drawn from this many highest-scored wrong videos."""
     form: Literal["videos", "pairs"] = "videos"
     """videos: the video side averages over videos, each with the mean of its queries, as released. pairs: both sides
@@ -120,7 +122,7 @@ class FrameInfoNCESettings(InfoNCESettings):
 class ContrastiveSettings(LossSettings):
     """Contrast of the total scores."""
 
-    temperature: Temperature = 0.01
+    temperature: Factor = 0.01
     """tau of eq. 11 of DiffusionRet, or its initial value."""
     learned: bool = False
     """True: the temperature is a parameter of the objective, as the released code learns CLIP's logit scale."""
@@ -150,8 +152,8 @@ class DiversitySettings:
 class QueryStructureSettings(LossSettings):
     """Supervised contrast of queries by video."""
 
-    temperature: Temperature = 0.08
-    """Temperature of the softmax over queries."""
+    temperature: Factor = 0.08
+    """Factor of the softmax over queries."""
 
 
 @register_loss(
@@ -161,7 +163,7 @@ class QueryStructureSettings(LossSettings):
 class RegressionSettings(LossSettings):
     """Draws the rows of a video to the sentences that they fit, as `prvr.training.closed_form` does in one step."""
 
-    temperature: Temperature = 0.1
+    temperature: Factor = 0.1
     """Of the softmax over the rows of a video that shares a sentence out among them."""
 
 
@@ -259,11 +261,13 @@ def expect_losses_fit(loss: LossConfig, model: AnyModelConfig) -> None:
     Raises:
         InputError: the message names the weight, what it needs and what to set instead.
     """
+    branches = ("clips", "frames", "last_words") if isinstance(model, ModelConfig) else ()  # may be off, with theirs
     for entry in LOSSES:
-        missing = [need for need in entry.needs if need in NEEDS and need not in model.provides]
+        missing = [need for need in entry.needs if need not in {*model.provides, *branches, *BATCH_NEEDS}]
         if loss.weight(entry.name) > 0 and missing:
+            what = NEEDS.get(missing[0], f"{missing[0]!r}, which is not in `provides` of the settings of the model")
             instead = f": set it to 0{' and loss.contrastive to 1' if missing[0] == 'pooled' else ''}"
-            raise InputError(f"loss.{entry.name}={loss.weight(entry.name)} needs {NEEDS[missing[0]]}{instead}")
+            raise InputError(f"loss.{entry.name}={loss.weight(entry.name)} needs {what}{instead}")
     if "pooled" not in model.provides and not loss.weight("contrastive") > 0:
         kind = getattr(model, "kind", "pooled")
         raise InputError(f"model.kind={kind!r} needs loss.contrastive above 0: no other term compares it with videos")

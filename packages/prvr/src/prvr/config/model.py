@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config.registry import Chosen, Makers, Registry, named_parts, own_modules, registered
-from prvr.config.strict import STRICT, Depth, Rate, Share, Size, Steps, Temperature, TwoOrMore, Weight, Width, record
+from prvr.config.strict import STRICT, Depth, Factor, Rate, Share, Size, Steps, TwoOrMore, Weight, Width, record
 from prvr.errors import InputError
 
 BLOCKS = Makers("space")
@@ -255,11 +255,31 @@ class PathConfig:
     windows: tuple[Size, ...] = Field(default=(8, 12, 16), min_length=1, max_length=16)
     """A row holds the means of windows of these lengths, in frames; rows lie half of the shortest one apart."""
     kernel: Literal["gaussian", "linear"] = "gaussian"
-    """The kernel of two rows. gaussian: its width is chosen by the fit; linear: their product."""
+    """The kernel of two rows. linear: their product."""
     landmarks: int = Field(default=1, ge=1, le=1_000_000)
     """Training rows with which a row is compared."""
     toward: Literal["zero", "identity"] = "zero"
     """identity: the map is added to the mean of the windows, see `fit.toward`."""
+    width: float | None = None
+    """Width of the Gaussian, see `fit.widths`; None: the kernel is linear, or the model older than this key."""
+    penalty: float | None = None
+    """See `fit.penalties`; None: the model is older than this key."""
+    temperature: float | None = None
+    """See `fit.temperatures`; None: the model is older than this key."""
+
+    @property
+    def text(self) -> str:
+        """What the fit has chosen, in words.
+
+        Examples:
+            >>> PathConfig((8, 12), width=2.0, penalty=0.3, temperature=0.05).text
+            'windows of 8, 12 frames, gaussian kernel, width 2, penalty 0.3, temperature 0.05'
+            >>> PathConfig((8, 12), "linear").text
+            'windows of 8, 12 frames, linear kernel'
+        """
+        numbers = {"width": self.width, "penalty": self.penalty, "temperature": self.temperature}
+        texts = [f"windows of {', '.join(map(str, self.windows))} frames", f"{self.kernel} kernel"]
+        return ", ".join([*texts, *(f"{name} {value:g}" for name, value in numbers.items() if value is not None)])
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -308,7 +328,7 @@ class ModelConfig:
     lorentz_curvature_learned: bool = False
     """True: c is a parameter, one for the Lorentz blocks of a branch, within a factor of 10 of `lorentz_curvature`."""
     fusion: Annotated[str, registered(FUSIONS)] = "mean_guided"
-    fusion_temperature: Temperature = 0.6
+    fusion_temperature: Factor = 0.6
     """tau of the softmax over blocks of fusion='mean_guided' and 'token_guided'."""
     window: Literal["multiply", "add"] = "add"
     """multiply: logits times the window (the papers); add: logits plus its logarithm."""

@@ -12,7 +12,7 @@ from prvr.config.retrievers import RETRIEVERS, AnyModelConfig
 from prvr.config.strict import (
     MANY,
     SEED,
-    Amount,
+    Count,
     LearningRate,
     Number,
     Rate,
@@ -78,7 +78,7 @@ class DataConfig:
     """The split that is reported."""
     missing: Literal["error", "skip"] = "error"
     """Videos of captions that have no features: skip leaves both out, and reports say how many."""
-    captions_per_video: Amount | None = None
+    captions_per_video: Count | None = None
     """At most this many captions of a video in one step, drawn again each epoch; None = all."""
 
 
@@ -103,7 +103,7 @@ class TrainerConfig:
     """A loss or gradient that is not finite: stop ends the run, skip continues as if the step had not been taken."""
     max_skipped: Times = 10
     """More skipped steps than this in a row end the run."""
-    eval_queries: Amount = 256
+    eval_queries: Count = 256
     """Queries scored at a time in evaluation."""
 
     @model_validator(mode="after")
@@ -145,7 +145,7 @@ class TrainConfig(TrainerConfig):
 
     batch_size: int = Field(default=128, ge=2, le=MANY)
     """Videos per step, of all processes together; each brings all its captions."""
-    chunk_videos: Amount | None = None
+    chunk_videos: Count | None = None
     """Videos encoded at a time in a step, twice each; losses still see the whole batch. None = all at once, once."""
     hard_negatives_from: Number = 20
     """First epoch (from 0) whose triplets use hard negatives."""
@@ -171,7 +171,7 @@ class TrainConfig(TrainerConfig):
     cuda_graph: Literal["auto", "on", "off"] = "auto"
     """Start each step as one CUDA graph; auto: where that is possible, which needs `model.padded_rows: fixed`. The
     numbers are the same either way."""
-    eval_videos: Amount = 64
+    eval_videos: Count = 64
     """Videos encoded at a time in evaluation."""
 
 

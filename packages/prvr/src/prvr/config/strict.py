@@ -33,7 +33,7 @@ Width = Annotated[int, Field(ge=0, le=MANY)]
 """Of features; 0 where it is that of the data."""
 
 Size = Annotated[int, Field(ge=1, le=65_536)]
-"""Of a layer, or of a video in rows."""
+"""A width, or the length of a sequence."""
 
 TwoOrMore = Annotated[int, Field(ge=2, le=65_536)]
 """A size of at least two."""
@@ -44,8 +44,8 @@ Depth = Annotated[int, Field(ge=1, le=256)]
 Steps = Annotated[int, Field(ge=1, le=10_000)]
 """Of a diffusion."""
 
-Amount = Annotated[int, Field(ge=1, le=MANY)]
-"""Of what is held at once."""
+Count = Annotated[int, Field(ge=1, le=MANY)]
+"""How many are held at once."""
 
 Number = Annotated[int, Field(ge=0, le=LARGE)]
 """Of what is counted from 0."""
@@ -65,7 +65,7 @@ Weight = Annotated[float, Field(ge=0, le=1e6)]
 Scale = Annotated[float, Field(ge=0, le=100)]
 """A factor or a margin."""
 
-Temperature = Annotated[float, Field(ge=1e-6, le=1e6)]
-"""Of a softmax."""
+Factor = Annotated[float, Field(ge=1e-6, le=1e6)]
+"""What something is multiplied with, or divided by."""
 
 LearningRate = Annotated[float, Field(gt=0, le=100)]

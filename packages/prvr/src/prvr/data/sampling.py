@@ -92,11 +92,12 @@ def growing_means(x: Float[np.ndarray, "n f"]) -> Float[np.ndarray, "m f"]:
         >>> growing_means(np.array([[2.0, 0.0], [0.0, 1.0], [0.0, 1.0]])).round(2).tolist()
         [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.45, 0.89]]
     """
-    levels = [x.astype(np.float64)]
-    for level, count in enumerate(level_counts(len(x))):
-        rows = np.add.reduceat(levels[0], np.arange(count) * GROWTH**level, axis=0)
-        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-        levels = [rows] if level == 0 else [*levels, rows]
+    sums = x.astype(np.float64)
+    sums /= np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
+    levels = [sums]
+    while len(sums) > 1:  # each level from the sums of the one before
+        sums = np.add.reduceat(sums, np.arange(0, len(sums), GROWTH), axis=0)
+        levels.append(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12))
     return np.concatenate(levels).astype(x.dtype, copy=False)
 
 

@@ -321,7 +321,7 @@ class RankedLists:
             if bool(some.any()):
                 ranked = is_first[queries] | (task == "svmr")
                 rates = {name: float(100 * (hit[j] * ranked)[some].mean()) for name, hit in hits.items()}
-                model = None if ranks is None else float(100 * (ranks[i, j, some] <= 1).double().mean())
+                model = None if ranks is None else recall_at_k(ranks[i, j, some], 1)
                 baselines.append(MomentBaselines(task, iou, below, int(some.sum()), model, **rates))
         return tuple(baselines)
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Float32
 from torch import Tensor, nn
 
-from prvr.config.strict import Amount, Rate, Weight, record
+from prvr.config.strict import Count, Rate, Weight, record
 from prvr.corpora.corpus_encoders import CorpusEncoders, corpus_encoders, read_sentences
 from prvr.data.corpus import Corpus
 from prvr.data.layout import Caption
@@ -42,7 +42,7 @@ def joint_rows(frames: Float32[np.ndarray, "t d"], rows: JointRows) -> Float32[n
 class ZeroShotSettings:
     """The use of a score of the joint encoder."""
 
-    top_k: Amount | Literal["all"] = "all"
+    top_k: Count | Literal["all"] = "all"
     """The number of candidates of each row that are re-scored, or all."""
     weight: Weight = 1.0
     """The weight of the score, which is added to the score so far."""

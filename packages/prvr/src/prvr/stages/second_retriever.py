@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from prvr.config import load_config
-from prvr.config.strict import Amount, Weight, record
+from prvr.config.strict import Count, Weight, record
 from prvr.data.packed import PackedSplit
 from prvr.data.packing import repack
 from prvr.models import AnyRetriever, load_pretrained
@@ -19,7 +19,7 @@ from prvr.types import Direction
 class RetrieverSettings:
     """The use of the scores of a second retriever."""
 
-    top_k: Amount | Literal["all"] = 50
+    top_k: Count | Literal["all"] = 50
     """The number of candidates of each row that are re-scored, or all."""
     weight: Weight = 1.0
     """The weight of the new scores."""

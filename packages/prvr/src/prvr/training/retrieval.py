@@ -338,7 +338,8 @@ class RetrievalTask:
     def save(self, folder: Path, best: Mapping[str, Score], improved: Collection[str]) -> None:
         """Saves the retriever of the best epoch, or of the mean of epochs."""
         score = best["model"]
-        card = retriever_card(self.config, RetrievalMetrics(**score.details), self.selection.name, score.epoch)
+        config = replace(self.config, model=self.retriever.config)  # with the path that was fitted
+        card = retriever_card(config, RetrievalMetrics(**score.details), self.selection.name, score.epoch)
         save_best(folder, self.retriever, self.objective, card)
 
     def evaluate(self, split: PackedSplit, run: Run) -> EvaluationReport:
