@@ -11,10 +11,10 @@ import yaml
 from reports import make_report
 
 from prvr.cli import main
-from prvr.evaluation.significance import holm, seeds_test
 from prvr.losses.matching import Contrastive
 from prvr.papers import Choices, Study, Table, cells_of, due_cells, latex, markdown, read_table, shown
 from prvr.papers.judge import Verdict, finished_rows, verdicts
+from prvr.papers.several_seeds import holm, seeds_test
 
 STUDIES = Path(__file__).parents[2] / "benchmarks" / "studies"
 

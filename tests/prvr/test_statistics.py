@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from prvr.errors import InputError
 from prvr.evaluation.rejection import rejection_auroc
-from prvr.evaluation.significance import METRICS, bootstrap_intervals, holm, paired_test, seeds_test
+from prvr.evaluation.significance import METRICS, bootstrap_intervals, paired_test
+from prvr.papers.several_seeds import holm, seeds_test
 
 
 def simulated(videos=150, per_video=5, seed=0, spread=1.0):

@@ -1,7 +1,6 @@
 """Systems by name: a run, a model, or a pipeline, and the data that it was trained on."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -112,22 +111,14 @@ def read_system(name: Path | str, stages: Sequence[Mapping[str, Any]] = ()) -> S
     elif Pipeline.is_folder(path):
         file = path / "config.yaml"
         files = SystemFiles(path, file if file.is_file() else None, path)
-    elif (stage_over := _trained_stage(path)) is not None:
-        base, entry = stage_over
+    elif trained := [over for read in extensions("systems", others=False) if (over := read(path)) is not None]:
+        base, entry = trained[0]  # the first stage under a stage that a run has trained, and that stage
         files = read_system(base)
         files = replace(files, folder=path, stages=(*files.stages, *_read_stages([entry], path, "")))
     else:
         weights, file = model_files(shipped_model(name) or path)
         files = SystemFiles(weights, file, path)
     return replace(files, stages=(*files.stages, *_read_stages(stages, Path(), "--stage")))
-
-
-def _trained_stage(folder: Path) -> tuple[str, dict[str, Any]] | None:
-    """The first stage under a stage that a run has trained, and that stage; None for another folder."""
-    for read in extensions("systems", others=False):
-        if (found := read(folder)) is not None:
-            return found
-    return None
 
 
 def open_system(
@@ -175,7 +166,7 @@ def open_system(
         config = system.config
         if root is not None and config is not None:
             config = replace(config, data=replace(config.data, root=str(root)))
-        with closing(system.open_split(split, config)) as packed:
+        with system.open_split(split, config) as packed:
             return encode_split(first, packed, device=device)
 
     added = [STAGES[kind].part.load(settings, folder, encode) for kind, settings, folder in files.stages]

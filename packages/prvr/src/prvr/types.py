@@ -570,7 +570,7 @@ class Scorer(Protocol):
         ...
 
 
-GivenMoments = tuple[Float[Tensor, "q m 2"], Float[Tensor, "q m"]] | None
+MomentSpans = tuple[Float[Tensor, "q m 2"], Float[Tensor, "q m"]] | None
 """Moments of one video for q queries: starts and ends as shares of the video, and scores, higher is better, -inf for no
 moment; None: whoever was asked has none to give."""
 
@@ -579,7 +579,7 @@ moment; None: whoever was asked has none to give."""
 class GivesMoments(Protocol):
     """A retriever or a stage that may give moments of its own, in place of those of its rows."""
 
-    def moments(self, text: Any, video: VideoEmbedding, /) -> GivenMoments:
+    def moments(self, text: Any, video: VideoEmbedding, /) -> MomentSpans:
         """Moments of one video for every query.
 
         Args:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from prvr.cli.console import CommandError, progress_bar, show_next, stdout
 from prvr.cli.folders import device_of
-from prvr.cli.options import Device, Seed
+from prvr.cli.options import Device, Name, Seed
 from prvr.config import load_config
 from prvr.corpora import SplitShares
 from prvr.extensions import extension, extensions
@@ -35,7 +35,6 @@ Features = Annotated[
         help="a folder of videos that was searched, or one of features: of `prvr export`, BigFile or feature.hdf5",
     ),
 ]
-Name = Annotated[str | None, Parameter(metavar="NAME")]
 Text = Annotated[
     str | None,
     Parameter(

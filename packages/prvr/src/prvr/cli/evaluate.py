@@ -4,7 +4,7 @@ import logging
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -210,7 +210,7 @@ def evaluate_alone(args: EvaluateOptions, config: "Config", name: "Untrained", k
         raise CommandError(f"{option}: not of {name}. Evaluate a model or a pipeline.")
     split, console = args.split or config.data.eval_split, stdout()
     how = EvaluationConfig(ties=args.ties, caption_sets=_ranks_sets(args, config))
-    with closing(pack(open_corpus_of(config), split, cache_dir=cache_folder(config) / "packed")) as packed:
+    with pack(open_corpus_of(config), split, cache_dir=cache_folder(config) / "packed") as packed:
         reports = {
             labelled.labels: {name: evaluate_untrained(name, labelled, how)}
             for labelled in (packed, packed.with_dense_labels())
@@ -311,7 +311,7 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
     graded = None if args.graded is None else extension("graded", "--graded")(args.graded)
     with ExitStack() as opened:
         packed, *others = (
-            opened.enter_context(closing(system.open_split(name, config)))
+            opened.enter_context(system.open_split(name, config))
             for name in (split, args.unanswered)
             if name is not None
         )
@@ -463,7 +463,7 @@ def show_baselines(
 
         @cache
         def packed() -> "PackedSplit":
-            return stack.enter_context(closing(open_split(config, split or config.data.eval_split)))
+            return stack.enter_context(open_split(config, split or config.data.eval_split))
 
         def zero_shot() -> "dict[str, EvaluationReport]":
             return untrained_baselines(report, packed()) if has_zero_shot(run_corpus(config)) else {}

@@ -181,6 +181,7 @@ Stages = Annotated[
         "can be repeated",
     ),
 ]
+Name = Annotated[str | None, Parameter(metavar="NAME")]
 Split = Annotated[
     str | None, Parameter(metavar="NAME", help="the split (default: the one that the configuration reports)")
 ]
@@ -215,7 +216,7 @@ def _metavar(kind: Any) -> str:
     return (
         f"{{{','.join(map(str, choices))}}}"
         if choices
-        else {int: "N", float: "X", bool: "{true,false}"}.get(kind, "VALUE")
+        else {int: "N", float: "X", bool: "{true,false}"}.get(getattr(kind, "__origin__", kind), "VALUE")
     )
 
 

@@ -14,12 +14,26 @@ import prvr
 from prvr.cli.console import CommandError, is_quiet, load, show_next, stdout
 from prvr.cli.evaluate import show_baselines, show_report
 from prvr.cli.folders import check_corpus, device_of, fresh_folder, latest_run, open_corpus_of, threads
-from prvr.cli.options import MODELS, Device, Keys, Several, Threads, app, chosen_config, import_listed, parsed_keys
+from prvr.cli.options import (
+    MODELS,
+    Device,
+    Keys,
+    Name,
+    Several,
+    Threads,
+    app,
+    chosen_config,
+    import_listed,
+    parsed_keys,
+)
 from prvr.extensions import extensions
 
 if TYPE_CHECKING:
     from prvr.evaluation.zero_shot import Comparison
     from prvr.training import RunResult
+
+
+_Run = Annotated[str | None, Parameter(metavar="RUN")]
 
 
 @Parameter(name="*")
@@ -43,14 +57,14 @@ class TrainOptions:
             a RerankerRunConfig, for example --reranker.steps 50
     """
 
-    preset: Annotated[str | None, Parameter(metavar="NAME")] = None
+    preset: Name = None
     config: Annotated[str | None, Parameter(metavar="FILE.yaml")] = None
-    retriever: Annotated[str | None, Parameter(metavar="RUN")] = None
+    retriever: _Run = None
     data_root: Annotated[str | None, Parameter(metavar="ROOT")] = None
-    output: Annotated[str | None, Parameter(metavar="RUN")] = None
+    output: _Run = None
     resume: bool = False
-    name: Annotated[str | None, Parameter(metavar="NAME")] = None
-    strategy: Annotated[str | None, Parameter(metavar="NAME")] = None
+    name: Name = None
+    strategy: Name = None
     directions: Annotated[str | None, Parameter(metavar="LIST")] = None
     print_config: bool = False
     device: Device = "auto"

@@ -9,19 +9,18 @@ is registered by a module that `--import` names, or that a program imports; a co
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model, with_config
-from pydantic.dataclasses import dataclass
 from pydantic_core import CoreSchema, core_schema
 
 from prvr.config.model import ModelConfig
-from prvr.config.registry import Registry
+from prvr.config.registry import Makers
 from prvr.config.retrievers import AnyModelConfig
-from prvr.config.strict import MANY, STRICT
+from prvr.config.strict import STRICT, Count, Factor, Scale, Weight, record
 from prvr.errors import InputError
 
-LOSSES: Registry[Callable[..., Any]] = Registry("loss")
+LOSSES = Makers("loss")
 """Every loss by name, in the order in which terms are computed and added up. A part is called with the settings of the
 loss and the configuration of the model, and makes a `prvr.losses.Term`."""
 
@@ -51,9 +50,6 @@ BATCH_NEEDS = {
 
 _S = TypeVar("_S")
 
-Weight = Annotated[float, Field(ge=0, le=1e6)]
-Temperature = Annotated[float, Field(ge=1e-6, le=1e6)]
-
 
 def register_loss(name: str, part: str, description: str, *needs: str) -> Callable[[type[_S]], type[_S]]:
     """Registers a loss with the decorated record of its settings; `part` is "module:attribute"."""
@@ -65,7 +61,7 @@ def register_loss(name: str, part: str, description: str, *needs: str) -> Callab
     return register
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class LossSettings:
     """The settings of a loss that has none but its weight."""
 
@@ -74,15 +70,15 @@ class LossSettings:
 
 
 @register_loss("triplet", "prvr.losses.matching:Triplet", "Margin ranking by clips and by frames.", "pooled")
-@dataclass(frozen=True, config=STRICT)
+@record
 class TripletSettings:
     """Margin ranking: the right video above a wrong one, and the right queries above a wrong one."""
 
     weight: Weight = 1.0
     """0 = off."""
-    margin: float = Field(default=0.2, ge=0, le=100)
+    margin: Scale = 0.2
     """How much higher the right pair has to score."""
-    hard_pool: int = Field(default=20, ge=1, le=MANY)
+    hard_pool: Count = 20
     """Hard negatives of a query are drawn from this many highest-scored wrong videos."""
     form: Literal["videos", "pairs"] = "videos"
     """videos: the video side averages over videos, each with the mean of its queries, as released. pairs: both sides
@@ -91,7 +87,7 @@ class TripletSettings:
     """Whose scores are ranked."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class InfoNCESettings(LossSettings):
     """InfoNCE over the scores of one branch."""
 
@@ -102,7 +98,7 @@ class InfoNCESettings(LossSettings):
 
 
 @register_loss("info_nce_clips", "prvr.losses.matching:InfoNCE", "InfoNCE of dot products by clips.", "pooled", "clips")
-@dataclass(frozen=True, config=STRICT)
+@record
 class ClipInfoNCESettings(InfoNCESettings):
     """InfoNCE over clips."""
 
@@ -111,7 +107,7 @@ class ClipInfoNCESettings(InfoNCESettings):
 
 
 @register_loss("info_nce_frames", "prvr.losses.matching:InfoNCE", "InfoNCE by frames.", "pooled", "frames")
-@dataclass(frozen=True, config=STRICT)
+@record
 class FrameInfoNCESettings(InfoNCESettings):
     """InfoNCE over frames."""
 
@@ -122,18 +118,18 @@ class FrameInfoNCESettings(InfoNCESettings):
 @register_loss(
     "contrastive", "prvr.losses.matching:Contrastive", "Symmetric cross-entropy of total scores (DiffusionRet)."
 )
-@dataclass(frozen=True, config=STRICT)
+@record
 class ContrastiveSettings(LossSettings):
     """Contrast of the total scores."""
 
-    temperature: Temperature = 0.01
+    temperature: Factor = 0.01
     """tau of eq. 11 of DiffusionRet, or its initial value."""
     learned: bool = False
     """True: the temperature is a parameter of the objective, as the released code learns CLIP's logit scale."""
 
 
 @register_loss("diversity", "prvr.losses.queries:Diversity", "Pushes the queries of one video apart (GMMFormer).")
-@dataclass(frozen=True, config=STRICT)
+@record
 class DiversitySettings:
     """Pushes the queries of one video apart, because they describe different moments."""
 
@@ -147,34 +143,34 @@ class DiversitySettings:
     """focal: (1 + cos) log(1 + exp(.)) over pairs, divided by the number of queries; log_sum: log(1 + sum exp(.)) over
     queries (GMMFormer); pairs: as focal, but times 2 / (M (M - 1)) for a video of M queries, and the mean over videos
     (DreamPRVR supplement eq. 34)."""
-    power: float = Field(default=1.0, ge=0, le=100)
+    power: Scale = 1.0
     """Exponent of the focal factor."""
 
 
 @register_loss("query_structure", "prvr.losses.queries:QueryStructure", "Contrast of queries by video (DreamPRVR).")
-@dataclass(frozen=True, config=STRICT)
+@record
 class QueryStructureSettings(LossSettings):
     """Supervised contrast of queries by video."""
 
-    temperature: Temperature = 0.08
-    """Temperature of the softmax over queries."""
+    temperature: Factor = 0.08
+    """Factor of the softmax over queries."""
 
 
 @register_loss(
     "regression", "prvr.losses.regression:Regression", "Regression of rows on their sentences.", "pooled", "last_words"
 )
-@dataclass(frozen=True, config=STRICT)
+@record
 class RegressionSettings(LossSettings):
     """Draws the rows of a video to the sentences that they fit, as `prvr.training.closed_form` does in one step."""
 
-    temperature: Temperature = 0.1
+    temperature: Factor = 0.1
     """Of the softmax over the rows of a video that shares a sentence out among them."""
 
 
 @register_loss(
     "distillation", "prvr.losses.matching:Distillation", "Draws total scores to a teacher's (Hinton et al.)."
 )
-@dataclass(frozen=True, config=STRICT)
+@record
 class DistillationSettings(LossSettings):
     """Draws the total scores to those of the teacher, `train.teacher`."""
 

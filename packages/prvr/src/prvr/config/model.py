@@ -4,39 +4,39 @@ Blocks, fusions, clip constructions, frame poolings and query encoders are regis
 they alone read: here, or in the package of `prvr.published` whose paper alone has them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config.registry import Chosen, Registry, named_parts, own_modules, registered
-from prvr.config.strict import MANY, STRICT
+from prvr.config.registry import Chosen, Makers, Registry, named_parts, own_modules, registered
+from prvr.config.strict import STRICT, Depth, Factor, Rate, Share, Size, Steps, TwoOrMore, Weight, Width, record
 from prvr.errors import InputError
 
-BLOCKS: Registry[Callable[..., Any]] = Registry("space")
+BLOCKS = Makers("space")
 """Mixers of the positions in a block, by `space`: `(model, num)` makes a `prvr.models.blocks.Mixer` of `num` blocks."""
 
-FUSIONS: Registry[Callable[..., Any]] = Registry("fusion")
+FUSIONS = Makers("fusion")
 """Fusions of the outputs of parallel blocks into one sequence: `(model, length)` makes a module that takes blocks
 `(k, v, l, d)` and a mask to `(v, l, d)`. One that needs "first" is also given the fusion of the branch before, or None,
 of which it may share parameters."""
 
-CLIPS: Registry[Callable[..., Any]] = Registry("clip_construction")
+CLIPS = Makers("clip_construction")
 """What the rows of the clip branch are: `(model)` makes a `prvr.models.clips.ClipConstruction`."""
 
-POOLINGS: Registry[Callable[..., Any]] = Registry("frame_pooling")
+POOLINGS = Makers("frame_pooling")
 """What queries are compared with of the frames: `(model)` makes a `prvr.models.clips.FramePooling`."""
 
-QUERIES: Registry[Callable[..., Any]] = Registry("query_encoder")
+QUERIES = Makers("query_encoder")
 """Encoders of queries into one vector: `(model)` makes a `prvr.models.encoders.QueryPart`, whose settings are
 `model.query_encoder`, a `QuerySettings`. It needs "tokens" if words are token numbers, which are read as stored."""
 
-FRAME_QUERIES: Registry[Callable[..., Any]] = Registry("frame_query")
+FRAME_QUERIES = Makers("frame_query")
 """What frames are compared with, where that is not the vector of the query: `(model)` makes a module such as
 `prvr.models.encoders.FrameQuery`, or None."""
 
-STREAMS: Registry[Callable[..., Any]] = Registry("stream.fusion")
+STREAMS = Makers("stream.fusion")
 """How a second stream joins the frames: `(model)` makes a module that takes queries `(q, d)`, and their cosines, or
 products, with the best frame and with the best row of the stream of each video, `(q, v)` each, to `(q, v)`."""
 
@@ -73,11 +73,6 @@ FUSIONS.register(
 )
 CLIPS.register("equal", "prvr.models.clips:EqualClips", "Equal parts of the video.")
 COMPAT["window"].register("centred", "prvr.models.blocks:centred_windows", "1 on the diagonal, keys and centres alike.")
-COMPAT["window"].register(
-    "printed",
-    "prvr.models.blocks:printed_windows",
-    "HLFormer eq. 10 to the letter, on positions, where `width` is sigma, and with the factor 1 / 2 pi.",
-)
 COMPAT["padding"].register("masked", "prvr.models.rows:MASKED", "Padded rows change nothing.")
 COMPAT["register_noise"].register("gaussian", "prvr.models.retriever:unchanged", "Drawn for each target and step.")
 COMPAT["register_times"].register("sincos", "prvr.models.retriever:unchanged", "Time codes are sinusoids.")
@@ -102,20 +97,20 @@ for _name in ("words", "pooled_words"):
     )
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class StreamConfig:
     """A second stream of rows of each video, beside its frames: of its sound, its subtitles, generated captions."""
 
     feature: str = Field(min_length=1, pattern=r"^[^/\\]*[^/\\.][^/\\]*$")
     """A folder or HDF5 file under FeatureData. Its rows have a rate of their own; a video may lack them, and then its
     frames count alone."""
-    dim: int = Field(default=0, ge=0, le=MANY)
+    dim: Width = 0
     """Width of its rows; 0 = that of the data."""
-    max_rows: int = Field(default=128, gt=0, le=65_536)
+    max_rows: Size = 128
     """More rows than this become as many means of neighbours."""
     fusion: Annotated[str, registered(STREAMS)] = "mean"
     """How the best row of the stream joins the best frame."""
-    weight: float = Field(default=0.5, ge=0, le=1)
+    weight: Share = 0.5
     """Of the stream, with fusion='mean'."""
 
     def problems(self, model: "ModelConfig") -> Iterator[str]:
@@ -125,7 +120,7 @@ class StreamConfig:
             yield f"stream joins the frames that a pooled query is compared with, got {', '.join(bad)}"
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class QuerySettings:
     """The encoder of queries. One of your own has settings that derive from these."""
 
@@ -141,7 +136,7 @@ QUERIES.register(
 )
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class BlockConfig:
     """One attention block: its geometry and the width of its Gaussian window (None = unlimited)."""
 
@@ -149,7 +144,7 @@ class BlockConfig:
     width: float | None = Field(default=None, gt=0, le=1e6)
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class Compat:
     """Where the released code differs from the papers or from what is correct, which of the two is built.
 
@@ -171,7 +166,7 @@ class Compat:
     deviation is 0.0001 and attention is uniform."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class RegisterConfig:
     """Global register tokens that every block sees as extra keys and values (DreamPRVR)."""
 
@@ -179,9 +174,9 @@ class RegisterConfig:
     """prior: where the diffusion would start, without condition and denoiser."""
     num: int = Field(default=8, ge=1, le=4096)
     """Number of registers of a video."""
-    steps: int = Field(default=10, ge=1, le=10_000)
+    steps: Steps = 10
     """Diffusion steps trained."""
-    sampling_steps: int | None = Field(default=None, ge=1, le=10_000)
+    sampling_steps: Steps | None = None
     """Steps taken when sampling, at most `steps`; None = all of them."""
     scheduler: Literal[
         "ddim",
@@ -202,7 +197,7 @@ class RegisterConfig:
     """Whether each step clips its estimate of the clean registers to [-1, 1]."""
     variance: Literal["posterior", "beta"] = "posterior"
     """Variance of the noise that a step adds: that of the posterior, or beta, with scheduler='ddpm' alone."""
-    layers: int = Field(default=2, ge=1, le=256)
+    layers: Depth = 2
     """Number of blocks of the denoiser."""
     start: Literal["prior_mean", "prior_sample", "gaussian"] = "prior_sample"
     """Where the diffusion starts: at the prior's mean, at a sample of the prior, or at N(0, I) without a prior. With
@@ -253,13 +248,11 @@ def _renamed_start(value: Any) -> Any:
     return "kernel" if value == "linear" else value
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class PathConfig:
     """The kernel path of `start: kernel`, as its fit has chosen it (`prvr.training.closed_form`)."""
 
-    windows: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(
-        default=(8, 12, 16), min_length=1, max_length=16
-    )
+    windows: tuple[Size, ...] = Field(default=(8, 12, 16), min_length=1, max_length=16)
     """A row holds the means of windows of these lengths, in frames; rows lie half of the shortest one apart."""
     kernel: Literal["gaussian", "linear"] = "gaussian"
     """The kernel of two rows. linear: their product."""
@@ -293,23 +286,23 @@ class PathConfig:
 class ModelConfig:
     """A retriever: input widths, the list of blocks, the fusion, the registers, the score's weights."""
 
-    video_dim: int = Field(ge=0, le=MANY)
+    video_dim: Width
     """Width of frame features; 0 = that of the data."""
-    query_dim: int = Field(ge=0, le=MANY)
+    query_dim: Width
     """Width of word features; 0 = that of the data."""
-    hidden: int = Field(default=384, ge=2, le=65_536)
-    heads: int = Field(default=4, gt=0, le=65_536)
+    hidden: TwoOrMore = 384
+    heads: Size = 4
     """Number of attention heads of every block and of the query encoder; divides `hidden`."""
-    num_clips: int = Field(default=32, gt=0, le=65_536)
+    num_clips: Size = 32
     """Number of clips of a video."""
     clip_construction: Annotated[str, registered(CLIPS)] = "equal"
     """equal: the clips themselves, equal parts of the video; proposals: means of every run of neighbouring clips, that
     is `num_clips * (num_clips + 1) / 2` rows for each video (MS-SL); frames: this branch encodes
     frames, as the other one does, and clips are not read (DL-DKD); merged: neighbouring frames that are alike, merged
     (MSC-PRVR)."""
-    max_frames: int = Field(default=128, gt=0, le=65_536)
+    max_frames: Size = 128
     """Rows of a video; longer videos become as many means of neighbours."""
-    max_words: int = Field(default=30, gt=0, le=65_536)
+    max_words: Size = 30
     """Words of a sentence; the rest is left out."""
     branches: Literal["both", "clips", "frames", "none"] = "both"
     """none: the kernel path of `start: kernel` alone."""
@@ -320,10 +313,10 @@ class ModelConfig:
     path: PathConfig = PathConfig()
     layer: Literal["transformer", "attention"] = "transformer"
     """transformer: attention and feed-forward, post-norm; attention: output projection, no feed-forward (GMMFormer)."""
-    depth: int = Field(default=1, ge=1, le=256)
+    depth: Depth = 1
     blocks: tuple[BlockConfig, ...] = Field(default=(BlockConfig(),), max_length=256)
     """Parallel attention blocks, whose outputs `fusion` joins: `space` and `width` of each."""
-    lorentz_dim: int = Field(default=127, ge=2, le=65_536)
+    lorentz_dim: TwoOrMore = 127
     """Dimension n of the hyperbolic space of blocks with space='lorentz'."""
     lorentz_magnitude: Literal["free", "printed", "bounded"] = "free"
     """Length of the space part of queries, keys and values. free: that of W h(x) + b; printed: lambda (p.x + b') along
@@ -335,7 +328,7 @@ class ModelConfig:
     lorentz_curvature_learned: bool = False
     """True: c is a parameter, one for the Lorentz blocks of a branch, within a factor of 10 of `lorentz_curvature`."""
     fusion: Annotated[str, registered(FUSIONS)] = "mean_guided"
-    fusion_temperature: float = Field(default=0.6, ge=1e-6, le=1e6)
+    fusion_temperature: Factor = 0.6
     """tau of the softmax over blocks of fusion='mean_guided' and 'token_guided'."""
     window: Literal["multiply", "add"] = "add"
     """multiply: logits times the window (the papers); add: logits plus its logarithm."""
@@ -363,14 +356,14 @@ class ModelConfig:
     """Weights of words with frame_query='words' or 'pooled_words'. uniform: all the same, without parameters."""
     stream: StreamConfig | None = None
     """A second stream, encoded by a branch of its own, of the same blocks."""
-    input_dropout: float = Field(default=0.2, ge=0, lt=1)
+    input_dropout: Rate = 0.2
     """Dropout of the features, before their projection."""
-    dropout: float = Field(default=0.2, ge=0, lt=1)
+    dropout: Rate = 0.2
     """Dropout inside the blocks."""
     registers: RegisterConfig = RegisterConfig()
-    clip_weight: float = Field(default=0.5, ge=0, le=1e6)
+    clip_weight: Weight = 0.5
     """Weight of the score by clips in the total score."""
-    frame_weight: float = Field(default=0.5, ge=0, le=1e6)
+    frame_weight: Weight = 0.5
     """Weight of the score by frames in the total score."""
     compat: Compat = Compat()
 

@@ -146,6 +146,10 @@ class Registry(Generic[P]):
         return name in self._all
 
 
+Makers = Registry[Callable[..., Any]]
+"""Of parts that are called to make something."""
+
+
 def named_parts(registries: Mapping[str, Registry[Any]], record: Any) -> dict[str, Entry[Any]]:
     """The registered parts that the fields of a record name.
 

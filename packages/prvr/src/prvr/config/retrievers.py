@@ -1,16 +1,14 @@
 """Configuration of a retriever of any kind: a member of the family, or one of another kind."""
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from prvr.config.model import ModelConfig
-from prvr.config.registry import Registry, own_modules
-from prvr.config.strict import MANY, STRICT
+from prvr.config.registry import Makers, own_modules
+from prvr.config.strict import STRICT, Size, Width
 
-RETRIEVERS: Registry[Callable[..., Any]] = Registry("retriever")
+RETRIEVERS = Makers("retriever")
 """Whole retrievers, by `model.kind`: a class that makes one of its settings, which are the configuration of the model.
 One of your own is a `prvr.models.OwnRetriever` whose settings derive from `RetrieverConfig`."""
 
@@ -22,14 +20,14 @@ class RetrieverConfig:
     stream: ClassVar[None] = None
     kind: str
     """Its name in `RETRIEVERS`."""
-    video_dim: int = Field(ge=0, le=MANY)
+    video_dim: Width
     """Width of frame features; 0 = that of the data."""
-    query_dim: int = Field(ge=0, le=MANY)
+    query_dim: Width
     """Width of word features; 0 = that of the data."""
-    hidden: int = Field(default=384, gt=0, le=65_536)
+    hidden: Size = 384
     """Width of the space in which queries are compared with videos."""
-    max_frames: int = Field(default=128, gt=0, le=65_536)
-    max_words: int = Field(default=30, gt=0, le=65_536)
+    max_frames: Size = 128
+    max_words: Size = 30
 
     @property
     def unit_rows(self) -> bool:

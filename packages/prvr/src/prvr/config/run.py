@@ -4,44 +4,54 @@ from collections.abc import Callable
 from typing import Annotated, Literal, Protocol, runtime_checkable
 
 from pydantic import Field, model_validator
-from pydantic.dataclasses import dataclass
 
 from prvr.config.losses import LOSSES, TAUGHT, LossConfig, expect_losses_fit
 from prvr.config.model import ModelConfig
 from prvr.config.registry import Chosen, Registry, own_modules, registered
 from prvr.config.retrievers import RETRIEVERS, AnyModelConfig
-from prvr.config.strict import LARGE, MANY, SEED, STRICT
+from prvr.config.strict import (
+    MANY,
+    SEED,
+    Count,
+    LearningRate,
+    Number,
+    Rate,
+    Scale,
+    Share,
+    Size,
+    Times,
+    TwoOrMore,
+    record,
+)
 from prvr.errors import InputError
 
-DECAYS: Registry[Callable[..., dict[int, bool]]] = Registry("optim.decay")
+DECAYS = Registry[Callable[..., dict[int, bool]]]("optim.decay")
 """Rules of weight decay: `(modules)` says for ids of parameters whether they decay; `matrices` decides on others."""
 DECAYS.register("matrices", "prvr.training.optimizer:by_axes", "Everything but biases, norms and scalars.")
 
-_Rate = Annotated[float, Field(ge=0, lt=1)]
 
-
-@dataclass(frozen=True, config=STRICT)
+@record
 class OptimConfig:
     """The optimiser. bert_adam is the released one: per-tensor clip, no bias correction."""
 
     name: Literal["bert_adam", "adamw"] = "adamw"
     """bert_adam: the released one; adamw: that of torch."""
-    lr: float = Field(default=3e-4, gt=0, le=100)
+    lr: LearningRate = 3e-4
     """The learning rate after the warm-up."""
-    backbone_lr: float = Field(default=1e-7, gt=0, le=100)
+    backbone_lr: LearningRate = 1e-7
     """Of a pretrained part that is trained along: the CLIP of `model.clip`, the `backbone` of a part of your own."""
-    weight_decay: float = Field(default=0.01, ge=0, le=100)
+    weight_decay: Scale = 0.01
     """Weight decay of the parameters that `decay` names."""
     decay: Annotated[str, registered(DECAYS)] = "matrices"
     """matrices: everything but biases, norms and scalars; others are in `DECAYS`."""
-    warmup: float = Field(default=0.01, ge=0, lt=1)
+    warmup: Rate = 0.01
     """Share of all steps that warm the learning rate up; afterwards it falls to 0 as `schedule` says."""
     schedule: Literal["linear", "cosine"] = "linear"
     """After the warm-up, at the share x of all steps. linear: from 1 at its end; cosine: (1 + cos(pi x)) / 2, which is
     a little less than 1 there already (DiffusionRet's released code)."""
-    betas: tuple[_Rate, _Rate] = (0.9, 0.999)
+    betas: tuple[Rate, Rate] = (0.9, 0.999)
     """Decay rates of the two moments."""
-    eps: float | None = Field(default=None, ge=0, le=1)
+    eps: Share | None = None
     """Added to the root of the second moment; None = 1e-8 for adamw and 1e-6 for bert_adam."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1e12)
     """Longer gradients are cut to this norm."""
@@ -50,7 +60,7 @@ class OptimConfig:
     gradient before each tensor (DiffusionRet's released code)."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class DataConfig:
     """Which corpus. `root` is a folder that holds `collection`; `toy-tiny`, `-demo` and `-bench` need none."""
 
@@ -68,32 +78,32 @@ class DataConfig:
     """The split that is reported."""
     missing: Literal["error", "skip"] = "error"
     """Videos of captions that have no features: skip leaves both out, and reports say how many."""
-    captions_per_video: int | None = Field(default=None, ge=1, le=MANY)
+    captions_per_video: Count | None = None
     """At most this many captions of a video in one step, drawn again each epoch; None = all."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class TrainerConfig:
     """The settings that every run has; `TrainConfig` and `RerankerTrainConfig` add the rest."""
 
-    epochs: int = Field(default=100, ge=0, le=LARGE)
+    epochs: Number = 100
     """Passes over the training split; 0 = none, the retriever is kept and evaluated as it starts."""
-    patience: int = Field(default=10, ge=1, le=LARGE)
+    patience: Times = 10
     """Stop after more than this many epochs in a row without a better selection score, as the authors' code does."""
-    average: int = Field(default=0, ge=0, le=LARGE)
+    average: Number = 0
     """Keep the mean of the weights at the ends of this many last epochs, and choose none: all epochs are trained,
     whatever `patience` is, and the split that selects only watches. 0 = keep the epoch with the best score."""
     seed: int = Field(default=0, ge=0, le=SEED)
     """Seed of weights, batches, dropout and noise."""
     precision: Literal["no", "tf32", "bf16"] = "no"
     """no: float32; tf32: matrix products of float32 in TF32, on NVIDIA GPUs alone; bf16: encoders under autocast."""
-    checkpoint_every: int | None = Field(default=None, ge=1, le=LARGE)
+    checkpoint_every: Times | None = None
     """Steps, counted over the whole run, between checkpoints inside epochs; None = only where an epoch ends."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """A loss or gradient that is not finite: stop ends the run, skip continues as if the step had not been taken."""
-    max_skipped: int = Field(default=10, ge=1, le=LARGE)
+    max_skipped: Times = 10
     """More skipped steps than this in a row end the run."""
-    eval_queries: int = Field(default=256, ge=1, le=MANY)
+    eval_queries: Count = 256
     """Queries scored at a time in evaluation."""
 
     @model_validator(mode="after")
@@ -129,17 +139,17 @@ class TrainerConfig:
         return f"the mean of the weights of epochs {epochs[0]} to {epochs[-1]}" if len(epochs) > 1 else f"epoch {epoch}"
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class TrainConfig(TrainerConfig):
     """The training of a retriever: how long, how much at a time, and how the epoch is selected."""
 
     batch_size: int = Field(default=128, ge=2, le=MANY)
     """Videos per step, of all processes together; each brings all its captions."""
-    chunk_videos: int | None = Field(default=None, ge=1, le=MANY)
+    chunk_videos: Count | None = None
     """Videos encoded at a time in a step, twice each; losses still see the whole batch. None = all at once, once."""
-    hard_negatives_from: int = Field(default=20, ge=0, le=LARGE)
+    hard_negatives_from: Number = 20
     """First epoch (from 0) whose triplets use hard negatives."""
-    warm_up_epochs: int = Field(default=0, ge=0, le=LARGE)
+    warm_up_epochs: Number = 0
     """First epochs, in which `loss.evidence` uses the labels unchanged and `loss.transport` is off. The learning
     rate has a warm-up of its own, `optim.warmup`."""
     start_from: str | None = None
@@ -161,14 +171,14 @@ class TrainConfig(TrainerConfig):
     cuda_graph: Literal["auto", "on", "off"] = "auto"
     """Start each step as one CUDA graph; auto: where that is possible, which needs `model.padded_rows: fixed`. The
     numbers are the same either way."""
-    eval_videos: int = Field(default=64, ge=1, le=MANY)
+    eval_videos: Count = 64
     """Videos encoded at a time in evaluation."""
 
 
-_Positive = Annotated[float, Field(ge=1e-9, le=1e9)]
+_Choices = Annotated[tuple[Annotated[float, Field(ge=1e-9, le=1e9)], ...], Field(min_length=1, max_length=64)]
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class FitConfig:
     """The fit of `model.start: kernel`: choices among which held-out videos decide, one after the other.
 
@@ -180,21 +190,19 @@ class FitConfig:
     kernel: Literal["either", "gaussian", "linear"] = "either"
     """linear: a linear map of the windows, ridge regression, the limit of wide Gaussians. either: the linear kernel is
     compared with the widths of the Gaussian."""
-    windows: tuple[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], ...] = Field(
+    windows: tuple[tuple[Size, ...], ...] = Field(
         default=((4, 6, 8), (8, 12, 16), (16, 24, 32), (32, 48, 64)), min_length=1, max_length=64
     )
     """Lengths of windows of frames, see `model.path.windows`."""
-    widths: tuple[_Positive, ...] = Field(default=(0.25, 0.5, 1.0, 2.0, 4.0), min_length=1, max_length=64)
+    widths: _Choices = (0.25, 0.5, 1.0, 2.0, 4.0)
     """Widths of the Gaussian, in median distances of rows."""
-    penalties: tuple[_Positive, ...] = Field(
-        default=(0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0), min_length=1, max_length=64
-    )
+    penalties: _Choices = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
     """Penalties of ridge regression, in 1,500ths of the total variance of rows in the space of the kernel."""
-    temperatures: tuple[_Positive, ...] = Field(default=(0.0125, 0.025, 0.05, 0.1, 0.2), min_length=1, max_length=16)
+    temperatures: _Choices = (0.0125, 0.025, 0.05, 0.1, 0.2)
     """Temperatures of the softmax over the rows of a video that shares a caption out among them."""
     iterations: int = Field(default=3, ge=0, le=1000)
     """How often captions are shared out again and the map is fitted to it, after a first fit to equal shares."""
-    landmarks: int = Field(default=1500, ge=2, le=65_536)
+    landmarks: TwoOrMore = 1500
     """Rows that the map is a combination of, where there are more than twice as many; else all of them, and the
     regression is exact."""
     toward: Literal["zero", "identity"] = "zero"
@@ -202,7 +210,7 @@ class FitConfig:
     they are where captions are few; rows are neither centred nor standardised."""
     folds: int = Field(default=5, ge=2, le=100)
     """Parts of the training videos. Each is held out once where they are few, of more than 500 videos one alone."""
-    gates: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(default=(0.1, 0.3, 1.0), min_length=1, max_length=64)
+    gates: tuple[Share, ...] = Field(default=(0.1, 0.3, 1.0), min_length=1, max_length=64)
     """Shares of the blocks in the score, one of which is chosen on the split that selects if there it leads the path
     alone by more than the standard error, see `model.start`."""
     baseline: Literal["auto", "always", "never"] = "auto"
@@ -230,7 +238,7 @@ class RunConfig(Protocol):
         ...
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class Config:
     """The configuration of a run that trains a retriever."""
 

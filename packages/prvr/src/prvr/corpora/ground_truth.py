@@ -127,7 +127,10 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
     rows = [(query, dict(sorted(videos.items()))) for query, videos in labels.items()]
     _write_lines(
         target,
-        ({"cap_id": query, "vids": [*videos]} | _written(videos.values()) for query, videos in rows),
+        (
+            {"cap_id": query, "vids": [*videos]} | ({"levels": [*videos.values()]} if {*videos.values()} != {1} else {})
+            for query, videos in rows
+        ),
     )
     right = {split: sum(len(labels[c.id]) for c in lines) for split, lines in labelled.items()}
     counts = {
@@ -139,10 +142,6 @@ def convert_labels(folder: Path | str, files: Sequence[Path | str]) -> Conversio
         "right videos, on average": {split: round(right[split] / len(lines), 2) for split, lines in labelled.items()},
     }
     return Conversion(target, counts)
-
-
-def _written(levels: Iterable[int]) -> dict[str, list[int]]:
-    return {} if {*levels} == {1} else {"levels": [*levels]}
 
 
 def _open(folder: Path | str, kind: str) -> tuple[Corpus, Path, dict[str, tuple[Caption, ...]]]:
@@ -159,8 +158,7 @@ def _open(folder: Path | str, kind: str) -> tuple[Corpus, Path, dict[str, tuple[
 
 
 def _write_lines(target: Path, rows: Iterable[dict[str, Any]]) -> None:
-    content = "".join(f"{json.dumps(row)}\n" for row in rows)
-    write_file(target, lambda file: file.write(content.encode()))
+    write_file(target, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
 
 
 def _names(files: Sequence[Path | str]) -> str:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
-from typing import BinaryIO
 
 import platformdirs
 from filelock import FileLock, Timeout
@@ -50,20 +49,21 @@ def user_data() -> Path:
     return platformdirs.user_data_path("prvr", appauthor=False)
 
 
-def replace_file(
-    path: Path, write: Callable[[BufferedRandom], object], mode: int = 0o666, *, durable: bool = True
-) -> None:
+Content = bytes | Callable[[BufferedRandom], object]
+"""The content of a file, or what writes it; this may also read what it has written."""
+
+
+def replace_file(path: Path, content: Content, *, durable: bool = True) -> None:
     """Writes a file beside ``path`` and renames it when it is complete; what stood there stays until then.
 
-    It has the permissions ``mode``, as far as the mask allows, from the beginning. ``write`` may also read what it has
-    written. Its errors and those of the file system pass through; nothing half-written is left. A file that is not
+    Errors of what writes it, and of the file system, pass through; nothing half-written is left. A file that is not
     ``durable`` may be empty or damaged after a power failure; its reader checks it.
     """
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}{HALF_WRITTEN}")
-    opened = os.fdopen(os.open(temporary, _NEW, mode), "w+b")
+    opened = os.fdopen(os.open(temporary, _NEW, 0o666), "w+b")
     try:
         with opened as file:
-            write(file)
+            file.write(content) if isinstance(content, bytes) else content(file)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
@@ -72,7 +72,7 @@ def replace_file(
         temporary.unlink(missing_ok=True)
 
 
-def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def write_file(path: Path, content: Content) -> None:
     """Writes a file for a user, as `replace_file` does, and the folders that it lies in.
 
     Raises:
@@ -82,7 +82,7 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
         if _is_stream(path):
             raise FileExistsError(errno.EEXIST, "Is a device or a pipe")
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, write)
+        replace_file(path, content)
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error}). Free space or choose another folder.") from error
 
@@ -94,7 +94,7 @@ def write_output(path: Path, content: bytes) -> None:
         DataError: it cannot be written.
     """
     if not _is_stream(path):
-        write_file(Path(os.path.realpath(path)), lambda file: file.write(content))
+        write_file(Path(os.path.realpath(path)), content)
         return
     try:
         path.write_bytes(content)

@@ -82,12 +82,9 @@ def read_ahead(source: Iterable[T], ahead: int, prepare: Callable[[T], T] | None
 def batches_on(device: torch.device, batches: Iterable[tuple[Tensor, ...]]) -> Iterator[tuple[Tensor, ...]]:
     """The tensors of batches on a device; for a GPU a thread reads two batches ahead into page-locked memory."""
     gpu = device.type == "cuda"
-    read = read_ahead(batches, AHEAD if gpu else 0, _pinned if gpu else None)
+    pinned = (lambda batch: tuple(tensor.pin_memory() for tensor in batch)) if gpu else None
+    read = read_ahead(batches, AHEAD if gpu else 0, pinned)
     return (tuple(tensor.to(device, non_blocking=gpu) for tensor in batch) for batch in read)
-
-
-def _pinned(batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(tensor.pin_memory() for tensor in batch)
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:

@@ -16,7 +16,7 @@ from jaxtyping import Float32, UInt8
 from prvr.encoders import ENCODERS, SENTENCE_TRANSFORMERS, EncoderFamily, Identity
 from prvr.encoders.hub import SMALL, explained, hash_model, locate, read_config, read_json
 from prvr.encoders.interface import ClipWindow, encode_pictures
-from prvr.encoders.transformer_models import JointText, JointVision, pooled_rows
+from prvr.encoders.transformer_models import BLACK, JointText, JointVision, RowByRow, pooled_rows
 from prvr.errors import DataError, InputError, require
 
 _SIDE = 384  # pixels of a square that holds a picture: 144 tokens of Qwen3-VL for two frames
@@ -49,7 +49,7 @@ class JointClips(JointVision):
             return pooled_rows(self._model.get_video_features(**videos), len(clips)).float().cpu().numpy()
 
 
-class SentenceModel:
+class SentenceModel(RowByRow):
     """Both sides of a model of `sentence-transformers` that takes videos: documents are clips, queries are sentences.
 
     Args:
@@ -102,10 +102,6 @@ class SentenceModel:
         every = {"video": {"do_sample_frames": False}}
         return np.asarray(self._model.encode_document(documents, processing_kwargs=every, **_QUIET), np.float32)
 
-    def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
-        """As they are."""
-        return rows
-
     def sentences(self, texts: Sequence[str]) -> Float32[np.ndarray, "t d"]:
         """The unit vectors of texts as queries."""
         for text in texts:
@@ -132,7 +128,7 @@ def _try(encoder: JointClips | SentenceModel) -> None:
     """Refuses an encoder that gives no row for a black clip."""
     name = encoder.identity.name
     with explained(name):
-        rows = encode_pictures(encoder, [np.zeros((64, 64, 3), np.uint8)])
+        rows = encode_pictures(encoder, [BLACK])
     if rows.shape != (1, encoder.dim) or not np.isfinite(rows).all():
         raise DataError(f"{name}: gives NaN, infinity or no row for a black clip. Choose another model.")
 

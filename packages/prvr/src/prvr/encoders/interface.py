@@ -38,9 +38,8 @@ class Identity:
         return f"{self.name} (weights {self.weights[:12]}; {self.preprocessing})"
 
 
-@runtime_checkable
-class FrameEncoder(Protocol):
-    """Turns frames into features: each picture is prepared, batches are encoded, and the rows of a video are finished.
+class PictureEncoder(Protocol):
+    """What encoders of frames and of clips have in common: pictures are prepared, and the rows of a video finished.
 
     Attributes:
         identity: the identity of weights and preprocessing.
@@ -55,16 +54,25 @@ class FrameEncoder(Protocol):
     def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> np.ndarray:
         """The picture as `encode` takes it, of the same shape for all pictures of a video; small, since many wait.
 
-        Called as frames are decoded, in another thread than `encode`.
+        Called once for each frame, as frames are decoded, in another thread than `encode`.
         """
-        ...
-
-    def encode(self, frames: np.ndarray) -> Float32[np.ndarray, "n e"]:
-        """The features of each of n prepared pictures, stacked, by itself."""
         ...
 
     def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
         """The features of a whole video, from those of its frames in order of time; most encoders change nothing."""
+        ...
+
+
+@runtime_checkable
+class FrameEncoder(PictureEncoder, Protocol):
+    """Turns frames into features: each picture is prepared, batches are encoded, and the rows of a video are finished.
+
+    Attributes:
+        identity, dim, joint_dim: see `PictureEncoder`.
+    """
+
+    def encode(self, frames: np.ndarray) -> Float32[np.ndarray, "n e"]:
+        """The features of each of n prepared pictures, stacked, by itself."""
         ...
 
 
@@ -93,32 +101,21 @@ class ClipWindow:
 
 
 @runtime_checkable
-class ClipEncoder(Protocol):
+class ClipEncoder(PictureEncoder, Protocol):
     """Turns clips, the frames of a window with their times, into features; otherwise as a `FrameEncoder`.
 
     Attributes:
-        identity, dim, joint_dim: see `FrameEncoder`; the identity of rows says how long clips are, too.
+        identity, dim, joint_dim: see `PictureEncoder`; the identity of rows says how long clips are, too.
         window: which clips a video has.
     """
 
-    identity: Identity
-    dim: int
-    joint_dim: int
     window: ClipWindow
-
-    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> np.ndarray:
-        """As of a `FrameEncoder`; called once for each frame, however many clips it is in."""
-        ...
 
     def encode(self, clips: np.ndarray, times: Float32[np.ndarray, "n t"], /) -> Float32[np.ndarray, "n e"]:
         """The features of each of n clips by itself, of t prepared pictures stacked, and when these are shown.
 
         Times are in seconds from the start of the video. In one shorter than a window frames repeat.
         """
-        ...
-
-    def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
-        """As of a `FrameEncoder`."""
         ...
 
 

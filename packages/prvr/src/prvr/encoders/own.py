@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint, entry_points
+from inspect import get_annotations
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -153,7 +154,8 @@ def _imported(name: str) -> Any:
 
 
 def _check_members(name: str, kind: str, protocol: type, encoder: Any) -> None:
-    members = [member for member in (*protocol.__annotations__, *vars(protocol)) if not member.startswith("_")]
+    kinds = [{**get_annotations(kind), **vars(kind)} for kind in reversed(protocol.__mro__)]
+    members = [member for kind in kinds for member in kind if not member.startswith("_")]
     missing = ", ".join(member for member in members if not hasattr(encoder, member))
     _expect(not missing, name, f"not an encoder of {kind}: {type(encoder).__name__} lacks {missing}")
     expected = f"Identity({name!r}, ...) with the name that the class is called with"

@@ -24,6 +24,8 @@ from prvr.errors import DataError, InputError
 _PADDED = ("siglip", "siglip2")  # trained on lower-case texts padded to one length, without a mask
 _COUNT_FROM_PAD = ("roberta", "xlm-roberta", "mpnet", "altclip_text_model")  # positions follow the padding token's id
 _PIXELS = "pixels:"
+BLACK = np.zeros((64, 64, 3), np.uint8)
+"""A picture on which encoders are tried."""
 _LARGEST = 4096  # pixels of a side that any model takes
 _LONGEST = 64  # times the shorter side: longer pictures are cropped first, since only the middle counts
 
@@ -55,7 +57,7 @@ class PictureProcessor:
             self._processor = import_transformers().AutoImageProcessor.from_pretrained(
                 locate(name), backend="pil", trust_remote_code=False
             )
-            tensors = self._tensors(np.zeros((64, 64, 3), np.uint8))
+            tensors = self._tensors(BLACK)
             self._parts = {key: (value.shape, value.dtype) for key, value in tensors.items()}
 
     def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " n"]:
@@ -137,7 +139,15 @@ def _hash(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-class JointVision:
+class RowByRow:
+    """An encoder whose rows of a video are those of its frames."""
+
+    def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
+        """As they are."""
+        return rows
+
+
+class JointVision(RowByRow):
     """A model of `transformers` with a joint space, and how it prepares pictures.
 
     Args:
@@ -155,10 +165,6 @@ class JointVision:
         """The picture as the model's own image processor prepares it."""
         return self.pictures.prepare(pixels)
 
-    def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
-        """As they are."""
-        return rows
-
 
 class JointFrames(JointVision):
     """Frames in the joint space, not normalised, as the public CLIP features are.
@@ -175,7 +181,7 @@ class JointFrames(JointVision):
     def __init__(self, name: str, device: Any = "cpu") -> None:
         super().__init__(name, device)
         with explained(name):
-            trial = self.encode(self.prepare(np.zeros((64, 64, 3), np.uint8))[None])
+            trial = self.encode(self.prepare(BLACK)[None])
         if not np.isfinite(trial).all():
             raise DataError(f"{name}: gives NaN or infinity for a black picture. Choose another model.")
         self.dim = self.joint_dim = trial.shape[1]
@@ -292,7 +298,7 @@ class WordModel(WordsAlone):
             return output.last_hidden_state[0].float().cpu().numpy()
 
 
-class PixelEncoder:
+class PixelEncoder(RowByRow):
     """Frames as a CLIP takes them: prepared, normalised and flattened, colours first, `3 s s` columns.
 
     The CLIP is loaded once to check that it works.
@@ -306,7 +312,7 @@ class PixelEncoder:
     def __init__(self, name: str) -> None:
         self._pictures = JointFrames(_clip_of(name)).pictures
         self.identity = Identity(name, _hash_text(self._pictures.description), self._pictures.description)
-        self.dim = len(self.prepare(np.zeros((64, 64, 3), np.uint8)))
+        self.dim = len(self.prepare(BLACK))
 
     def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " e"]:
         """Resized, cropped and normalised as the CLIP was trained."""
@@ -315,10 +321,6 @@ class PixelEncoder:
     def encode(self, frames: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n e"]:
         """As they are."""
         return frames
-
-    def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
-        """As they are."""
-        return rows
 
 
 class TokenNumbers(WordsAlone):

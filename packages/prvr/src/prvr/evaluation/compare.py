@@ -17,7 +17,7 @@ from prvr.evaluation.tables import new_table
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Two evaluations on the same queries, by name, and the paired test of each metric (B - A)."""
 
     names: tuple[str, str]
@@ -25,7 +25,7 @@ class Comparison:
     differences: dict[str, Difference]
 
 
-def compare(run_a: Path | str, run_b: Path | str, *, samples: int = 10_000, seed: int = 0) -> Comparison:
+def compare(run_a: Path | str, run_b: Path | str, *, samples: int = 10_000, seed: int = 0) -> RunComparison:
     """The paired test of two runs, from the evaluation files in their folders.
 
     Args:
@@ -49,7 +49,7 @@ def compare_reports(
     names: tuple[str, str] = ("A", "B"),
     samples: int = 10_000,
     seed: int = 0,
-) -> Comparison:
+) -> RunComparison:
     """The paired test of two evaluations; queries are matched by their ids.
 
     Raises:
@@ -57,7 +57,7 @@ def compare_reports(
     """
     ranks = matched_ranks(report_a, report_b, names)
     differences = paired_test(report_a.ranks, ranks, report_a.query_to_video, samples=samples, seed=seed)
-    return Comparison(names, (report_a, report_b), differences)
+    return RunComparison(names, (report_a, report_b), differences)
 
 
 def matched_ranks(
@@ -96,7 +96,7 @@ def matched_ranks(
     return report_b.ranks[order]
 
 
-def comparison_table(comparison: Comparison) -> Table:
+def comparison_table(comparison: RunComparison) -> Table:
     """A row per metric: both runs, the difference B - A with its interval, and the p-value.
 
     The caption names runs that are not better than chance, and the shares of tied queries.

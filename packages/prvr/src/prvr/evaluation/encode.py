@@ -71,9 +71,8 @@ def device_of(retriever: TextVideoEncoder, device: torch.device | str | None) ->
 @contextmanager
 def evaluation_mode(system: TextVideoEncoder | Pipeline, device: torch.device, seed: int) -> Iterator[None]:
     """Evaluation mode without gradients and with a seed; modes and the random state are restored afterwards."""
-    models: list[TextVideoEncoder] = [system.first if isinstance(system, Pipeline) else system]
-    if isinstance(system, Pipeline):
-        models += [stage.encoder for stage in system.stages if stage.encoder is not None]
+    encoders = [system.first, *(stage.encoder for stage in system.stages)] if isinstance(system, Pipeline) else [system]
+    models = [model for model in encoders if model is not None]
     modules = [module for model in models for module in model.modules()]
     in_training = [module for module in modules if module.training]
     tensors = (tensor for module in modules for tensor in (*module._parameters.values(), *module._buffers.values()))

@@ -378,12 +378,9 @@ def video_moments(
     rows = row_scores(first, *_compared(encoded, split, queries, video))
     if rows is None:
         return None
-    line, spans = rows
-    return (
-        ranked_moments(line.double().cpu())
-        if spans is None
-        else ranked_spans(line.double().cpu(), spans.double().cpu())
-    )
+    line, spans = (None if part is None else part.double().cpu() for part in rows)
+    assert line is not None
+    return ranked_moments(line) if spans is None else ranked_spans(line, spans)
 
 
 def _compared(

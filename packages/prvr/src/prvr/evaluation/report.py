@@ -222,10 +222,10 @@ class EvaluationReport:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **{name: np.array(getattr(self, name)) for name in _ARRAYS})
         ranks_file = _ranks_file(path)
-        write_file(ranks_file, lambda file: file.write(buffer.getvalue()))
+        write_file(ranks_file, buffer.getvalue())
         values = self.to_dict()
         values["ranks"] = {"file": ranks_file.name, "sha256": hashlib.sha256(buffer.getvalue()).hexdigest()}
-        write_file(path, lambda file: file.write(signed(values).encode()))
+        write_file(path, signed(values).encode())
 
     @classmethod
     def from_json(cls, path: Path | str) -> "EvaluationReport":

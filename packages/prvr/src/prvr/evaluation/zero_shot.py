@@ -79,7 +79,7 @@ class Comparison:
         """
         tied = {_label(name): self.baselines[name].tied for name in self.sumr} | {"this model": self.model.tied}
         degenerate = [
-            f"{_capital(name)} gives the right video and a wrong one equal scores for {share:.0%} of the queries."
+            f"{name.capitalize()} gives the right video and a wrong one equal scores for {share:.0%} of the queries."
             for name, share in tied.items()
             if share >= _DEGENERATE
         ]
@@ -98,18 +98,16 @@ class Comparison:
         elif sumr.p_value >= _LEVEL:
             verdict = f"This model does not differ significantly from {name}: {difference}."
         elif ("model" if wins else baseline) not in self.above_chance:
-            verdict = f"{_capital(better)} is not significantly better than chance, so {difference} is not meaningful."
+            verdict = (
+                f"{better.capitalize()} is not significantly better than chance, so {difference} is not meaningful."
+            )
         else:
-            verdict = f"{_capital(better)} is better than {worse}: {difference}."
+            verdict = f"{better.capitalize()} is better than {worse}: {difference}."
         return verdict + advice
 
 
 def _label(baseline: str) -> str:
     return "kernel regression" if baseline.startswith("kernel") else baseline
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def zero_shot_scores(corpus: Corpus, split: str, inputs: JointRows = MEANS) -> Float[Tensor, "q v"]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from prvr.config import AnyModelConfig
 from prvr.errors import InputError
-from prvr.types import GivenMoments, Labels, RetrieverOutput, VideoEmbedding, query_vectors
+from prvr.types import Labels, MomentSpans, RetrieverOutput, VideoEmbedding, query_vectors
 from regdiff.registers import RegisterGenerator
 
 S = TypeVar("S")
@@ -89,7 +89,7 @@ class Term(nn.Module, ABC, Generic[S]):
         super().__init__()
         self.settings = settings
 
-    def moments(self, text: Any, video: VideoEmbedding) -> GivenMoments:
+    def moments(self, text: Any, video: VideoEmbedding) -> MomentSpans:
         """Moments of one video for every query, of a moment head: see `prvr.types.GivesMoments`."""
         return None
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from prvr.config import LOSSES, RETRIEVERS, config_to_dict, expect_imported, own_modules, validated
 from prvr.errors import DataError, InputError, PrvrError
 from prvr.reading import read_object, short
-from prvr.types import GivenMoments, VideoEmbedding
+from prvr.types import MomentSpans, VideoEmbedding
 
 _Model = TypeVar("_Model", bound="PretrainedModel")
 CONFIG, WEIGHTS, HEADS = "config.json", "model.safetensors", "moment_heads"
@@ -68,7 +68,7 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC, library_name="prvr",
         self.moment_heads = nn.ModuleDict()
         self.register_load_state_dict_pre_hook(rename_heads)
 
-    def moments(self, text: Any, video: VideoEmbedding) -> GivenMoments:
+    def moments(self, text: Any, video: VideoEmbedding) -> MomentSpans:
         """Moments of one video for every query, see `prvr.types.GivesMoments`: those of the last head that has any."""
         given = (head.moments(text, video) for head in reversed([*self.moment_heads.values()]))  # pyright: ignore[reportCallIssue]
         return next((found for found in given if found is not None), None)

@@ -9,8 +9,9 @@ import numpy as np
 
 from prvr.evaluation.compare import matched_ranks
 from prvr.evaluation.report import EvaluationReport
-from prvr.evaluation.significance import Difference, holm, seeds_test
+from prvr.evaluation.significance import Difference
 from prvr.papers.runs import Cell, Choices, cells_of
+from prvr.papers.several_seeds import holm, seeds_test
 from prvr.papers.study import Result, Study
 from prvr.papers.table import Row, Rule, Table
 

@@ -3,16 +3,14 @@
 import logging
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float32
-from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from prvr.config.strict import MANY, STRICT
+from prvr.config.strict import Count, Rate, Weight, record
 from prvr.corpora.corpus_encoders import CorpusEncoders, corpus_encoders, read_sentences
 from prvr.data.corpus import Corpus
 from prvr.data.layout import Caption
@@ -40,21 +38,21 @@ def joint_rows(frames: Float32[np.ndarray, "t d"], rows: JointRows) -> Float32[n
     return growing_means(frames) if rows.beta is None else moments_of(frames, rows.beta).vectors.astype(np.float32)
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class ZeroShotSettings:
     """The use of a score of the joint encoder."""
 
-    top_k: Annotated[int, Field(ge=1, le=MANY)] | Literal["all"] = "all"
+    top_k: Count | Literal["all"] = "all"
     """The number of candidates of each row that are re-scored, or all."""
-    weight: float = Field(default=1.0, ge=0, le=1e6)
+    weight: Weight = 1.0
     """The weight of the score, which is added to the score so far."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class TrainingFreeSettings(ZeroShotSettings):
     """The use of the score of moments."""
 
-    beta: float = Field(default=0.7, ge=0, lt=1)
+    beta: Rate = 0.7
     """How far the segments of a video share their features before moments are made of them; 0: not at all."""
 
 

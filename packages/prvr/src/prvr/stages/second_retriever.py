@@ -2,13 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import Field
-from pydantic.dataclasses import dataclass
+from typing import Literal
 
 from prvr.config import load_config
-from prvr.config.strict import MANY, STRICT
+from prvr.config.strict import Count, Weight, record
 from prvr.data.packed import PackedSplit
 from prvr.data.packing import repack
 from prvr.models import AnyRetriever, load_pretrained
@@ -18,13 +15,13 @@ from prvr.stages.stage import STAGES, Encode, Rescore, Stage, add_scores
 from prvr.types import Direction
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class RetrieverSettings:
     """The use of the scores of a second retriever."""
 
-    top_k: Annotated[int, Field(ge=1, le=MANY)] | Literal["all"] = 50
+    top_k: Count | Literal["all"] = 50
     """The number of candidates of each row that are re-scored, or all."""
-    weight: float = Field(default=1.0, ge=0, le=1e6)
+    weight: Weight = 1.0
     """The weight of the new scores."""
     combine: Literal["add", "replace"] = "add"
     """add: the score so far plus `weight` times the new one; replace: the new one alone."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from prvr.config.registry import Registry
 from prvr.data.packed import PackedSplit
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix
-from prvr.types import Direction, FirstStage, GivenMoments, TextVideoEncoder, VideoEmbedding
+from prvr.types import Direction, FirstStage, MomentSpans, TextVideoEncoder, VideoEmbedding
 
 Rescore = Callable[[Float[Tensor, "r k"], slice, Int[Tensor, "r k"] | None], Float[Tensor, "r k"]]
 """`(scores, rows, columns) -> new scores`, higher is better: the scores so far of the rows `rows` with the columns
@@ -72,7 +72,7 @@ class Stage(ABC):
             prepared: the result of `prepare`.
         """
 
-    def moments(self, text: Any, video: VideoEmbedding) -> GivenMoments:
+    def moments(self, text: Any, video: VideoEmbedding) -> MomentSpans:
         """Moments of one video as `encoder` embeds it, see `prvr.types.GivesMoments`; by default, None."""
         return None
 

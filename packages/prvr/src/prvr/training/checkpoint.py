@@ -11,14 +11,21 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from prvr.data.atomic import clear_abandoned, clear_half_written, is_real_folder, replace_file, unfinished_folder
+from prvr.data.atomic import (
+    Content,
+    clear_abandoned,
+    clear_half_written,
+    is_real_folder,
+    replace_file,
+    unfinished_folder,
+)
 from prvr.data.hashes import check_hashes, write_hashes
 from prvr.errors import DataError, TrainingError
 from prvr.models.pretrained import HEADS, PretrainedModel, rename_heads, write_model
@@ -30,7 +37,7 @@ FORMAT = 4
 _REPLACED = ".replaced"
 
 
-def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def write_file(path: Path, content: Content) -> None:
     """Writes a file whole or not at all; the one that stood there stays until the new one is complete.
 
     Raises:
@@ -38,7 +45,7 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, write)
+        replace_file(path, content)
     except (OSError, RuntimeError) as error:  # torch.save reports a failed write as RuntimeError
         raise _unwritable(path, error) from error
 

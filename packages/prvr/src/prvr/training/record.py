@@ -104,8 +104,7 @@ def keep_record(run: Run, precision: str, config: Config | None) -> None:
         logger.info("%s", ", ".join(f"{key} {value}" for key, value in current.items() if value is not None))
         if run.state is None or not file.is_file():
             values = current | ({} if config is None else data_digests(config))
-            text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-            write_file(file, lambda stream: stream.write(text.encode()))
+            write_file(file, yaml.safe_dump(values, sort_keys=False, allow_unicode=True).encode())
             return
         if config is not None and (changed := changed_data(file.parent, config)):
             raise TrainingError(

@@ -186,7 +186,7 @@ class RunFolder:
             ) from error
 
     def _write_text(self, name: str, text: str) -> None:
-        write_file(self.path / name, lambda file: file.write(text.encode()))
+        write_file(self.path / name, text.encode())
 
 
 OnEpoch = Callable[[Mapping[str, Any]], bool | None]

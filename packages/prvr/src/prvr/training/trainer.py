@@ -211,7 +211,7 @@ class Trainer:
                 self._save_best(selection)
                 self._save_epoch()
                 self._log("start: %s %.1f", selection.measure, selection.score)
-            while self.epoch < train.epochs and not (self.stopped or self._is_patience_out):
+            while self.epoch < train.epochs and not (self.stopped or self.epoch - 1 - self.best_epoch > train.patience):
                 self._train_epoch()
                 self._finish_epoch()
                 self._call_on_epoch()
@@ -225,10 +225,6 @@ class Trainer:
             what = "terminated" if isinstance(error, Terminated) else "interrupted"
             logger.warning("%s: %s; %s", self.run.folder.path, what, self._saved)
             raise
-
-    @property
-    def _is_patience_out(self) -> bool:
-        return self.epoch > 0 and self.epoch - 1 - self.best_epoch > self.config.train.patience
 
     def _call_on_epoch(self) -> None:
         """Lets `on_epoch` end the training; a run that it ended is finished, also for `--resume`."""

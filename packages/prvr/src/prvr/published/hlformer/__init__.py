@@ -51,6 +51,11 @@ FUSIONS.register(
     "prvr.published.hlformer.concat_fusion:ConcatFusion",
     "A linear map of all blocks (HLFormer, table 2).",
 )
+COMPAT["window"].register(
+    "printed",
+    "prvr.published.hlformer.printed_window:printed_windows",
+    "HLFormer eq. 10 to the letter, on positions, where `width` is sigma, and with the factor 1 / 2 pi.",
+)
 COMPAT["lorentz"].register(
     "correct", "prvr.published.hlformer.lorentz_mixer:LorentzMixer", "Points, not coordinates, are mapped."
 )
