@@ -21,7 +21,7 @@ from prvr.encoders import open_encoder, open_featurizer
 from prvr_search.films import open_video
 from prvr_search.ranking.results import WindowTimeline, merged_moments
 from prvr_search.ranking.scores import mean_lines
-from prvr_search.vectors.embedding import cut_windows
+from prvr_search.vectors.files import cut_windows
 from prvr_search.vectors.joint import SENTENCES
 from prvr_search.vectors.model import unit
 

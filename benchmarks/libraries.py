@@ -1,7 +1,7 @@
 """The scale of a library: whole commands over folders of many films, beside a process that only imports torch.
 
     python benchmarks/libraries.py --folder DATA                             # 1,000 films
-    python benchmarks/libraries.py --folder DATA --films 1000 12000 50000    # 6 GB, half an hour
+    python benchmarks/libraries.py --folder DATA --films 1000 12000 50000    # 6 GB
 
 Films are files of a few bytes, whose features (20 to 60 frames of --dim numbers) the library writes as it does those of
 an encoder. Every command runs in a process of its own: `first` is the first search, without any cache; `second` the

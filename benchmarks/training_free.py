@@ -51,7 +51,7 @@ from prvr.scoring import best_moment
 from prvr.stages.joint_space import JointSplit
 from prvr_search.ranking.results import WindowTimeline, merged_moments
 from prvr_search.ranking.scores import mean_lines
-from prvr_search.vectors.embedding import cut_windows
+from prvr_search.vectors.files import cut_windows
 from prvr_search.vectors.joint import SENTENCES
 
 RATE = 2.0  # simulated frames per second

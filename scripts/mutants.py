@@ -289,6 +289,34 @@ LORENTZ = (
     Mutant(
         "lorentz/nn/linear.py", "self.gate(x)", "self.gate(h)", "a gate of what was activated", "lorentz/test_nn.py"
     ),
+    Mutant(
+        "points.py",
+        "hyp.root(c) * torch.linalg.vector_norm(p",
+        "c * torch.linalg.vector_norm(p",
+        "a radius right at c = 1 only",
+        "lorentz/test_checked.py",
+    ),
+    Mutant(
+        "lorentz/nn/attention.py",
+        "mask = before if mask is None else mask & before",
+        "mask = before",
+        "is_causal drops the mask",
+        "lorentz/test_nn_attention.py",
+    ),
+    Mutant(
+        "lorentz/nn/_heads.py",
+        "None if ctx.unit else largest, factor > 0)",
+        "None, factor > 0)",
+        "the clamp left out of a second derivative",
+        "lorentz/test_nn_attention.py",
+    ),
+    Mutant(
+        "distributions.py",
+        "v = p._draw()",
+        "v = p._draw().detach()",
+        "the gradient of the KL through its sample",
+        "lorentz/test_distributions.py",
+    ),
 )
 REGDIFF = (
     Mutant("losses.py", "(gamma / snr).clamp(max=1.0)", "(gamma / snr)", "min-SNR weights without their cap"),
@@ -428,6 +456,34 @@ REGDIFF = (
         "the noise of timestep 0 for every row",
         "regdiff/test_diffusion.py",
     ),
+    Mutant(
+        "reverse.py",
+        "return masked(replacement, mask)",
+        "return replacement",
+        "padding replaced",
+        "regdiff/test_diffusion.py",
+    ),
+    Mutant(
+        "likelihood.py",
+        "slope = first * (",
+        "slope = (",
+        "the first coefficient left out of a slope",
+        "regdiff/test_likelihood.py",
+    ),
+    Mutant(
+        "geodesic.py",
+        "self.velocity(x, time + step, condition)",
+        "self.velocity(x, time, condition)",
+        "a backward step at the wrong time",
+        "regdiff/test_geodesic.py",
+    ),
+    Mutant(
+        "losses.py",
+        'F.mse_loss(prediction, target, reduction="none")',
+        'F.mse_loss(prediction, target.detach(), reduction="none")',
+        "no gradient to the target",
+        "regdiff/test_diffusion_losses.py",
+    ),
 )
 PRVR = (
     Mutant(
@@ -480,7 +536,7 @@ PRVR = (
         "prvr/test_lists.py::test_moments_by_hand",
     ),
     Mutant(
-        "prvr/published/dl_dkd/branches.py",
+        "prvr/published/dl_dkd/parts.py",
         "spans = torch.stack([place, place + 1], -1).to(encoded.dtype) / count[..., None]",
         "spans = torch.stack([place, place + 1], -1).to(encoded.dtype) / self.rows",
         "moments as shares of the longest video",
@@ -697,7 +753,7 @@ PRVR = (
         "prvr/test_library.py::test_prune_deletes_what_is_gone_and_keeps_what_is_on_another_disk",
     ),
     Mutant(
-        "prvr_search/vectors/embedding.py",
+        "prvr_search/vectors/files.py",
         "max(0, rows - size)], np.int64)",
         "max(0, rows - size - 1)], np.int64)",
         "the last window ends before the video does",
@@ -859,8 +915,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/store/upkeep.py",
-        "unused = sorted({*missing.values()} - seen)",
-        "unused = sorted({sha for films in store.by_key().values() for sha in films} - seen)",
+        "unused = {*missing.values()} - seen",
+        "unused = {sha for films in store.by_key().values() for sha in films} - seen",
         "what was never seen is pruned",
         "prvr/test_library_damage.py::test_nothing_is_pruned_that_was_not_seen_again",
     ),
@@ -943,15 +999,15 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/vectors/trained.py",
-        "VideoEmbedding(clips, frames, mask, path=path)",
-        "VideoEmbedding(clips, frames, mask)",
+        "VideoEmbedding(clips, frames, mask, path=path, ",
+        "VideoEmbedding(clips, frames, mask, ",
         "blocks alone order what the path finds",
         "prvr/test_pipeline.py::test_a_search_by_path_and_blocks_finds_what_evaluation_ranks",
     ),
     Mutant(
         "prvr_search/serve/files.py",
-        'if (first or last) and request.headers.get("if-range", tag) == tag:',
-        "if False:",
+        'if not _RANGE.fullmatch(headers.get("range", "")):',
+        "if True:",
         "Range ignored",
         "prvr/test_serve_api.py::test_a_file_whole_and_in_parts",
     ),
@@ -1041,8 +1097,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/store/store.py",
-        "return not file.film.reason",
-        "return file.film.frames > 0",
+        "return None if file.film.reason else file.film",
+        "return file.film if file.film.frames > 0 else None",
         "a film without lines is recognised again",
         "prvr/test_recognisers.py",
     ),
@@ -1052,6 +1108,20 @@ PRVR = (
         'weights[f"{prefix}kept.',
         "a head of moments has another name in the file",
         "prvr/test_own_moments.py::test_a_head_that_asks_for_it_is_trained_saved_and_used_with_its_model",
+    ),
+    Mutant(
+        "prvr/evaluation/rejection.py",
+        "torch.cat([scores.amax(1)",
+        "torch.cat([scores.mean(1)",
+        "the mean score for the best one",
+        "prvr/test_evaluation.py::test_queries_that_no_video_answers_are_told_by_their_best_score",
+    ),
+    Mutant(
+        "prvr/papers/graded_moments.py",
+        "best.overlap(start, end) > iou",
+        "best.overlap(start, end) >= iou",
+        "an overlap at the limit",
+        "prvr/test_graded_moments.py",
     ),
 )
 MUTANTS = {"lorentz": LORENTZ, "regdiff": REGDIFF, "prvr": PRVR}

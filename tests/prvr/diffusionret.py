@@ -16,7 +16,7 @@ from prvr import load_released_reranker
 from prvr.evaluation import EvaluationConfig
 from prvr.models import TokenWeights
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
-from prvr.published.diffusionret.reranker_config import RerankerCompat, RerankerConfig
+from prvr.published.diffusionret.run_config import RerankerCompat, RerankerConfig
 from prvr.published.diffusionret.stage import DiffusionSettings, DiffusionStage
 from prvr.stages import Direction, Pipeline
 

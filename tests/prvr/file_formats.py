@@ -20,7 +20,7 @@ from prvr.models import Retriever, load_pretrained
 from prvr.papers.benchmarks import BENCHMARKS
 from prvr.published.checkpoint_files import convert_checkpoint
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
-from prvr.published.diffusionret.reranker_config import RerankerConfig
+from prvr.published.diffusionret.run_config import RerankerConfig
 from prvr.published.diffusionret.token_retriever import TokenRetriever
 
 

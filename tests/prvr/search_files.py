@@ -50,7 +50,8 @@ def make_library(folder: Path, features: VideoFeatures) -> Path:
     folder = folder.resolve()
     videos = list_videos(folder).videos
     store.folders.see(folder, [video._replace(sha256=seen[video.path]) for video in videos if video.path in seen])
-    store.folders.use_encoder(folder, features.spec)
+    with store.folders.changing(folder) as record:
+        record.encoder = features.spec
     return folder
 
 
@@ -59,7 +60,8 @@ def library_features(folder: Path, encoder: str = "toy", **options: Any) -> Vide
     with Library(folder, encoder=encoder, device="cpu", **options) as library:
         library.update()
         assert library.spec is not None
-        library.store.folders.use_encoder(library.folder, library.spec)
+        with library.store.folders.changing(library.folder) as record:
+            record.encoder = library.spec
         return library.features()
 
 

@@ -53,7 +53,7 @@ def test_a_new_folder_gets_the_encoder_of_the_first_and_another_rate_is_refused(
     assert f"{clip},2framespersecond" in table
     collection.run("search", str(other), "red", "--encoder", clip, "--rate", "1")
     collection.run(*command, status=2)
-    assert "at 1 frames per second" in collection.said
+    assert ", 1 frames per second" in collection.said
     assert "Pass --encoder and --rate for both" in collection.said
 
 

@@ -2,8 +2,10 @@
 
 import json
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 import torch
 from training_runs import file_size_limit
 
-from prvr.config import load_config
+from prvr.config import ModelConfig, load_config
 from prvr.data import (
     Caption,
     Corpus,
@@ -139,19 +141,28 @@ def test_tags_belong_to_their_queries_also_in_subsets(tmp_path: Path) -> None:
         assert part.tags == (frozenset(), {"wörter [neu]"}, {"seen"})
 
 
+class Watched(PackSettings):
+    """Calls a function before it samples a video."""
+
+    def __init__(self, call: Callable[[], object], **changes: Any) -> None:
+        super().__init__(**changes)
+        object.__setattr__(self, "call", call)
+
+    def video(self, rows: np.ndarray) -> Any:
+        self.call()  # pyright: ignore[reportAttributeAccessIssue]
+        return super().video(rows)
+
+
 def test_it_is_built_once_and_anew_when_source_or_settings_change(corpus: Corpus, tmp_path: Path) -> None:
-    calls: list[tuple[int, int]] = []
+    calls: list[None] = []
 
     def build(**changes: Any) -> Path:
         calls.clear()
-        options: Any = {
-            "settings": PackSettings(**changes),
-            "progress": lambda done, total: calls.append((done, total)),
-        }
-        return pack(corpus, "test", cache_dir=tmp_path / "c", **options).files.folder
+        settings = Watched(lambda: calls.append(None), **changes)
+        return pack(corpus, "test", cache_dir=tmp_path / "c", settings=settings).files.folder
 
     first = build()
-    assert calls == [(i, 10) for i in range(1, 11)]
+    assert len(calls) == 4
     assert build() == first
     assert not calls
     other = {build(clips=8), build(words=5), build(keep_last=False)}
@@ -168,11 +179,11 @@ def test_it_is_built_once_and_anew_when_source_or_settings_change(corpus: Corpus
 
 
 def test_a_build_that_is_broken_off_leaves_nothing(corpus: Corpus, tmp_path: Path) -> None:
-    def interrupt(done: int, total: int) -> None:
+    def interrupt() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pack(corpus, "test", cache_dir=tmp_path / "cache", progress=interrupt)
+        pack(corpus, "test", cache_dir=tmp_path / "cache", settings=Watched(interrupt))
     with file_size_limit(4096), pytest.raises(DataError, match="disk is full"):  # the frames need 6 kB
         pack(corpus, "test", cache_dir=tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
@@ -263,11 +274,8 @@ def test_two_may_pack_at_once(corpus: Corpus, tmp_path: Path) -> None:
     both = Barrier(2)
 
     def build(_: int) -> Path:
-        def meet(done: int, total: int) -> None:
-            if done == 1:
-                both.wait(60)
-
-        packed = pack(corpus, "test", cache_dir=tmp_path / "cache", progress=meet)
+        meet = lru_cache(lambda: both.wait(60))  # before the first video alone
+        packed = pack(corpus, "test", cache_dir=tmp_path / "cache", settings=Watched(meet))
         packed.files.verify()
         return packed.files.folder
 
@@ -288,8 +296,9 @@ def test_videos_without_features_are_left_out_where_that_is_asked_for(
     assert packed.video_ids == ("one", "few", "many-日本")
     assert packed.query_ids == tuple(f"{v}#enc#{k}#+" for v, k in CAPTIONS if v != "edge")
     assert "1 videos have no features and are left out" in caplog.text
-    again = repack(packed, PackSettings(frames=3))
+    again = repack(packed, ModelConfig(video_dim=6, query_dim=4, max_frames=3), keep_last=True)
     assert again.video_ids == packed.video_ids
+    assert again.frame_counts.max() == 3
     report = report_from_scores(torch.rand(len(packed.query_ids), 3), packed)
     report.to_json(tmp_path / "report.json")
     assert EvaluationReport.from_json(tmp_path / "report.json").left_out == report.left_out == 1

@@ -25,8 +25,9 @@ from prvr.evaluation import (
     tag_metrics,
 )
 from prvr.evaluation.metrics import RankCounts, ranks
+from prvr.evaluation.rejection import rejection, rejection_auroc
 from prvr.models import Retriever
-from prvr.stages import EncodedSplit
+from prvr.stages import EncodedSplit, Pipeline
 from prvr.types import Scores, VideoEmbedding
 
 
@@ -96,6 +97,16 @@ def test_report_agrees_with_the_whole_matrix(model, packed):
     assert (report.query_ids, report.video_ids) == (packed.query_ids, packed.video_ids)
     assert report.video_to_text.queries == report.text_to_text.queries - 80 == 20
     assert report.intervals["sumr"].low < report.text_to_video.sumr < report.intervals["sumr"].high
+
+
+def test_queries_that_no_video_answers_are_told_by_their_best_score(model, packed, corpus, toy_cache):
+    with pack(corpus, "train", cache_dir=toy_cache / "packed") as others:
+        encoded, unanswered = encode_split(model, packed), encode_split(model, others)
+    videos = VideoEmbedding.cat(encoded.videos)
+    best = [model.score(split.text, videos).total.amax(1).double().numpy() for split in (encoded, unanswered)]
+    found = rejection(Pipeline(model), encoded, unanswered)
+    assert found.auroc == pytest.approx(rejection_auroc(*best)[0], abs=1e-3)
+    assert found.queries == len(unanswered.query_ids)
 
 
 @pytest.mark.parametrize("clips", [True, False])
@@ -173,7 +184,6 @@ def test_moment_groups_by_hand():
     assert (short.low, short.high, short.metrics.queries) == (0.0, 0.2, 3)
     assert (short.metrics.r1, short.metrics.tied) == (pytest.approx(100 / 3), pytest.approx(1 / 3))
     assert (long.low, long.high, long.metrics.queries, long.metrics.mnr) == (0.4, 1.0, 2, 5.5)
-    assert len(moment_groups(counts, moments, edges=(0.0, 1.0))) == 1
 
 
 def test_tag_metrics_by_hand():

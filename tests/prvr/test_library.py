@@ -164,6 +164,7 @@ def test_prune_spares_what_was_renamed_moved_touched_or_excluded(collection: Col
     (films / "green.mp4").touch()
     (films / "moved.mp4").rename(other / "moved.mp4")  # to a folder that was searched
     assert "pruned: 0 videos" in collection.library("--prune")
+    assert "delete with --prune" not in collection.library()  # none is missing
     collection.check(5, ["RED.mp4", "day 2/blue.mp4", "green.mp4"])
     collection.add("RED.mp4", 1)
     assert "pruned: 1 video\n" in collection.library("--prune")  # not searched since: of another size, or read

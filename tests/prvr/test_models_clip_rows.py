@@ -11,7 +11,7 @@ import prvr
 from prvr.config import BlockConfig, ConfigError, LossConfig, ModelConfig, validated
 from prvr.errors import InputError
 from prvr.models.rows import Sequences
-from prvr.published.ms_sl.key_clips import key_clip_nce_loss
+from prvr.published.ms_sl.clips import key_clip_nce_loss
 
 DLDKD = {"clip_construction": "frames", "frame_pooling": "linear", "frame_query": "second"}
 MERGED = {"clip_construction": "merged", "blocks": (BlockConfig(), BlockConfig(width=4.0))}

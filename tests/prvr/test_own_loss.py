@@ -14,7 +14,17 @@ from commands import explained
 from training_runs import make_config
 
 from prvr.cli import main
-from prvr.config import LOSSES, Config, ConfigError, LossSettings, dump_config, load_config, validated
+from prvr.config import (
+    LOSSES,
+    RETRIEVERS,
+    Config,
+    ConfigError,
+    LossSettings,
+    RetrieverConfig,
+    dump_config,
+    load_config,
+    validated,
+)
 from prvr.data import VideoLoader
 from prvr.data.packed import Moments
 from prvr.losses import LossInputs, Term
@@ -136,3 +146,17 @@ def test_no_command_and_no_function_runs_code_that_a_file_names(
         assert Path("executed").exists()
     finally:
         sys.modules.pop("evil", None)
+
+
+def test_a_loss_that_needs_what_a_model_of_ones_own_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LOSSES, "_entries", dict(LOSSES._all))
+    monkeypatch.setattr(RETRIEVERS, "_entries", dict(RETRIEVERS._all))
+    LOSSES.register("support", Timed, "Reads support texts.", LossSettings, ["support"])
+    LOSSES.register("rows", Timed, "Reads frames.", LossSettings, ["frames"])
+    RETRIEVERS.register("plain", object, "Neither.", RetrieverConfig)
+    off = dict.fromkeys(("triplet", "diversity", "info_nce_clips", "info_nce_frames"), 0) | {"contrastive": 1}
+    values = {"name": "own", "model": {"kind": "plain", "video_dim": 4, "query_dim": 4}, "data": {"collection": "c"}}
+    validated(Config, values | {"loss": off})
+    for name, need in {"support": "support", "rows": "frames"}.items():
+        with pytest.raises(ConfigError, match=rf"loss\.{name}=0\.8 needs '{need}', which is not in `provides`"):
+            validated(Config, values | {"loss": off | {name: 0.8}})

@@ -16,6 +16,7 @@ from prvr.data import PackedSplit
 from prvr.data.hashes import write_hashes
 from prvr.errors import InputError
 from prvr.evaluation import EvaluationConfig, evaluate, find_moments
+from prvr.evaluation.tables import moment_baselines_table
 from prvr.losses import LossInputs, Term
 from prvr.models import load_pretrained, reconfigured
 from prvr.scoring import word_scores
@@ -77,7 +78,11 @@ class OneRow(MeanPooling):
 
 
 def test_moments_of_a_video_of_one_row_are_not_reported(packed: PackedSplit) -> None:
-    assert evaluate(OneRow(512, 48), packed, FEW).moments == ()
+    report = evaluate(OneRow(512, 48), packed, FEW)
+    assert report.moments == ()
+    table = moment_baselines_table(report)
+    assert table is not None
+    assert "its videos have one row each" in str(table.caption)
 
 
 class Told(Stage):

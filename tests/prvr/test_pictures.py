@@ -25,7 +25,7 @@ from prvr.plot import draw, save_figure
 from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
 from prvr.plot.scores import auc, overlap, pair_scores
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
-from prvr.published.diffusionret.reranker_config import RerankerConfig
+from prvr.published.diffusionret.run_config import RerankerConfig
 from prvr.published.diffusionret.stage import fingerprint
 from prvr.published.diffusionret.training import save_rerankers
 from prvr.stages import Pipeline, ScoreMatrix

@@ -24,7 +24,7 @@ from prvr.evaluation.encode import encode_split
 from prvr.models import Indexed, OwnRetriever, blocks_alone, path_alone, reconfigured
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
 from prvr.published.diffusionret.model_config import TokenModelConfig
-from prvr.published.diffusionret.reranker_config import RerankerConfig
+from prvr.published.diffusionret.run_config import RerankerConfig
 from prvr.published.diffusionret.stage import DiffusionStage, fingerprint
 from prvr.published.diffusionret.token_retriever import TokenRetriever
 from prvr.published.qb_norm import QBNormSettings, QBNormStage

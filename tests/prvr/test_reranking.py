@@ -6,7 +6,7 @@ from diffusionret import FRAMES, NUM, RELEASED, ROWS, STEPS, WIDTH, config, gall
 
 from prvr.published.diffusionret import network
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
-from prvr.published.diffusionret.reranker_config import RerankerCompat, RerankerConfig
+from prvr.published.diffusionret.run_config import RerankerCompat, RerankerConfig
 
 both_ways = pytest.mark.parametrize("direction", ["t2v", "v2t"])
 

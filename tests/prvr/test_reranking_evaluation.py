@@ -9,8 +9,8 @@ from prvr.data import open_corpus, pack
 from prvr.evaluation import EvaluationConfig, RetrievalMetrics, encode_split, evaluate
 from prvr.evaluation.metrics import ranks
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
-from prvr.published.diffusionret.candidates import BatchCandidates, Pairing, counts_by_weight, hard_candidates
-from prvr.published.diffusionret.reranker_config import RerankerConfig
+from prvr.published.diffusionret.candidates import Candidates, Pairing, counts_by_weight, hard_candidates
+from prvr.published.diffusionret.run_config import RerankerConfig
 from prvr.published.diffusionret.stage import fingerprint
 from prvr.published.qb_norm import QBNormSettings, QBNormStage, qb_norm
 from prvr.stages import EncodedSplit, Pipeline, ScoreMatrix
@@ -151,7 +151,7 @@ def test_candidates_hold_the_right_one_and_the_hardest_wrong_ones_once_each(
 def test_the_other_rows_of_a_step_are_its_wrong_candidates(split, encoded, direction, monkeypatch) -> None:
     reranker, owner = make(direction), torch.from_numpy(split.query_to_video)
     inputs = reranker_inputs(encoded, reranker.config)
-    source, rows = BatchCandidates(direction, owner), torch.tensor([4, 0, 7, 2, 9])
+    source, rows = Candidates(direction, owner), torch.tensor([4, 0, 7, 2, 9])
     videos, own = owner[rows], owner[rows] if direction == "t2v" else rows
     others = [{int(own[j]) for j in range(5) if videos[j] != videos[i]} for i in range(5)]
     most = 1 + min(sum(int(videos[j] != videos[i]) for j in range(5)) for i in range(5))

@@ -6,7 +6,7 @@ from diffusionret import FRAMES, RELEASED, WIDTH, gallery, make
 from torch import Tensor
 
 from prvr import scoring
-from prvr.published.diffusionret.alignment import token_alignment
+from prvr.published.diffusionret.token_retriever import token_alignment
 
 both_ways = pytest.mark.parametrize("direction", ["t2v", "v2t"])
 

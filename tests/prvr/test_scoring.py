@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from prvr.published.diffusionret.alignment import token_alignment
+from prvr.published.diffusionret.token_retriever import token_alignment
 from prvr.scoring import at_steps, best_moment, max_scores, normalised, word_scores
 from prvr.types import VideoEmbedding
 

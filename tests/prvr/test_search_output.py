@@ -23,10 +23,10 @@ from prvr.data import DataError
 from prvr.encoders import VideoEntry
 from prvr.reading import parse_record
 from prvr_search import CURVE_PARTS, Moment, SearchHit, SearchResult
-from prvr_search.films import VideoError
-from prvr_search.output import clock_span, result_table, write_csv, write_html, write_json
+from prvr_search.films import SubtitleLine, VideoError
+from prvr_search.output import clock_span, report, result_table, write_csv, write_html, write_json
 from prvr_search.output.files import cell
-from prvr_search.output.terminal import BLOCKS, blocks
+from prvr_search.output.report import BLOCKS, blocks
 
 EVIL = '<script>alert("1")</script><img src=x onerror=y>&amp;\'"'
 FORMULA = '=cmd|" /C calc"!A0'
@@ -47,10 +47,6 @@ def shown(answer: SearchResult, width: int = 80, **options: bool) -> str:
     console = Console(width=width, file=io.StringIO())
     console.print(result_table(answer, width=width, **options))
     return console.file.getvalue()
-
-
-def no_picture(hit: SearchHit) -> bytes:
-    raise VideoError(Path(hit.video.path), f"gone {EVIL}", "Copy it again.")
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e5))
@@ -129,8 +125,12 @@ def text_of(page: str) -> str:
     return unescape(re.sub("<[^>]+>", "", page))
 
 
-def test_names_and_queries_of_a_page_are_text(tmp_path: Path) -> None:
-    write_html(tmp_path / "a.html", [result(hit(EVIL, path=EVIL), query=EVIL), result()], picture=no_picture)
+def test_names_and_queries_of_a_page_are_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str, *_: object, **options: object) -> bytes:
+        raise VideoError(Path(path), f"gone {EVIL}", "Copy it again.")
+
+    monkeypatch.setattr(report, "thumbnail", refuse)
+    write_html(tmp_path / "a.html", [result(hit(EVIL, path=EVIL), query=EVIL), result()])
     page = (tmp_path / "a.html").read_text("utf-8")
     assert not re.search('<(script|img)|onerror=y>|(src|href)="', page)
     assert text_of(page).count(EVIL) == 3  # heading, path, why there is no picture
@@ -160,10 +160,22 @@ def test_every_output_names_what_was_folded(tmp_path: Path) -> None:
     count = "2 of 1,234 videos; 2 more grouped with similar results"
     assert count in " ".join(table.split())
     assert [row["alike"] for row in csv_rows(tmp_path, answer)] == ["a.webm; =a.avi", ""]
-    write_html(tmp_path / "a.html", [answer], picture=no_picture)
+    write_html(tmp_path / "a.html", [answer])
     text = text_of((tmp_path / "a.html").read_text("utf-8"))
     for part in ("same content: copy.mp4", "similar score at the same moment: a.webm, =a.avi", f"{count}; higher bars"):
         assert part in text
+
+
+def test_a_line_is_told_by_its_kind_in_place_of_a_score(tmp_path: Path) -> None:
+    """The score of a line is of another kind, and may be 0 where most videos have its words."""
+    lines = {kind: replace(hit(), lines=(SubtitleLine(1.0, 2.0, "a", kind=kind),)) for kind in ("", "said", "written")}
+    for kind, answer in lines.items():
+        source = kind or "subtitles"
+        (row,) = (line.split() for line in shown(result(answer)).splitlines() if "0:12" in line)
+        assert row[1:4] == ["a.mp4", source, "0:12-0:18"]
+        write_html(tmp_path / "a.html", [result(answer)])
+        assert f"0:12-0:18 of 2:08, {source}" in text_of((tmp_path / "a.html").read_text("utf-8"))
+        assert [row["line_kind"] for row in csv_rows(tmp_path, result(answer))] == [kind]
 
 
 def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from search_files import QUERY, TOY, make_features, make_index, walk
 from prvr.encoders import open_featurizer
 from prvr_search import CURVE_PARTS, open_model
 from prvr_search.ranking.results import WindowTimeline, merged_moments, relevance_curve
-from prvr_search.vectors.embedding import cut_windows
+from prvr_search.vectors.files import cut_windows
 
 
 @given(

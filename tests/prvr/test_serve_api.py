@@ -159,7 +159,7 @@ def test_a_clip_is_a_file_of_its_own(client: TestClient, tmp_path: Path) -> None
         answer = client.get(f"/api/videos/{keys[name]}/clip", params={"start": 0.5, "end": 1.5})
         assert answer.status_code == 200, answer.text
         expected = f"{name.partition('.')[0]} 0m00.5s-0m01.5s.{suffix}"
-        assert unquote(answer.headers["content-disposition"]) == f"attachment; filename*=UTF-8''{expected}"
+        assert unquote(answer.headers["content-disposition"]) == f"attachment; filename*=utf-8''{expected}"
         clip = tmp_path / expected
         clip.write_bytes(answer.content)
         with open_video(clip) as film:
@@ -172,10 +172,12 @@ def test_a_clip_is_a_file_of_its_own(client: TestClient, tmp_path: Path) -> None
 
 def test_what_is_shown_is_exported(client: TestClient) -> None:
     keys = keys_of(client)
-    hit = {"key": keys["old.avi"], "start": 0.5, "end": 1.0, "score": 0.25, "line": "=a line"}
+    hit = {"key": keys["old.avi"], "start": 0.5, "end": 1.0, "score": 0.25}
+    hit["lines"] = [{"start": 0.5, "end": 1.0, "text": "=a line", "kind": "said"}]
     answer = client.post("/api/export", json={"kind": "csv", "query": "red", "hits": [hit]})
     (row,) = csv.DictReader(io.StringIO(answer.text, newline=""))
-    assert (row["video"], row["path"], row["line"], row["start"]) == ("old.avi", "old.avi", "'=a line", "0.500")
+    assert [row[name] for name in ("video", "path", "start")] == ["old.avi", "old.avi", "0.500"]
+    assert (row["line"], row["line_kind"]) == ("'=a line", "said")
     assert answer.headers["content-disposition"] == 'attachment; filename="results.csv"'
     for wrong in ({"kind": "html", "hits": []}, {"kind": "csv", "hits": [hit | {"path": "/etc/passwd"}]}):
         assert client.post("/api/export", json=wrong).status_code == 422

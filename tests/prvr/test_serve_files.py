@@ -1,11 +1,14 @@
 """What is sent of a file: what was encoded, whatever its path leads to meanwhile; whole, in parts, or not again."""
 
+import asyncio
+import gc
 import hashlib
 import os
 import shutil
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from starlette.testclient import TestClient
 
 from prvr.encoders import VideoEntry
 from prvr_search.serve import ServeSettings
-from prvr_search.serve.files import Catalogue, volume_and_stamp
+from prvr_search.serve.files import Catalogue, OpenFile, volume_and_stamp
 
 LINKS = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
 SELDOM = ServeSettings(rescan_seconds=600.0)
@@ -111,6 +114,45 @@ def test_what_is_asked_for_again_is_not_sent_again(served: Served) -> None:
         part = client.head(place, headers={"Range": "bytes=5-9"})
         assert (part.status_code, part.content, part.headers["content-length"]) == (206, b"", "5")
         assert client.get(place, headers={"Range": "bytes=-999999999"}).content == content
+
+
+def test_no_file_stays_open_whenever_a_client_leaves(tmp_path: Path) -> None:
+    """Before its file is opened for reading, too; and where nothing of it is sent."""
+    film = tmp_path / "a.mp4"
+    film.write_bytes(bytes(10**6))
+
+    def count() -> int:
+        """The number of open files."""
+        gc.collect()
+        numbers = 0
+        for number in range(4096):
+            with suppress(OSError):
+                os.fstat(number)
+                numbers += 1
+        return numbers
+
+    async def ask(method: str, name: str, value: str, yields: int) -> None:
+        async def receive() -> dict[str, str]:
+            for _ in range(yields):
+                await asyncio.sleep(0)
+            return {"type": "http.disconnect"}
+
+        async def send(message: object) -> None:
+            await asyncio.sleep(0)
+
+        scope = {"type": "http", "method": method, "headers": [(name.encode(), value.encode())]}
+        await OpenFile(film.open("rb", buffering=0), media_type="video/mp4")(scope, receive, send)  # type: ignore[arg-type]
+
+    async def ask_all() -> None:
+        for yields in range(40):
+            for wanted in ("bytes=0-9", "bytes=9000000-", "", "bytes=1-0"):
+                await ask("GET", "range", wanted, yields)
+            await ask("HEAD", "range", "", yields)
+            await ask("GET", "if-none-match", OpenFile(film.open("rb"), media_type="video/mp4").headers["etag"], yields)
+
+    before = count()
+    asyncio.run(ask_all())
+    assert count() == before
 
 
 @pytest.fixture

@@ -402,6 +402,7 @@ def test_what_was_found_by_what_is_said_plays_there(page: Any, tmp_path: Path) -
 
 
 def test_what_a_recogniser_gave_says_so(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is saved."""
     heard = [SubtitleLine(4.0, 5.0, "a red circle rises", kind="said")]
     monkeypatch.setattr(Walls, "recognise", lambda self, video: heard)
     served = make_library(tmp_path, "talk.mp4", frames=plain(range(60, 180)))
@@ -413,6 +414,11 @@ def test_what_a_recogniser_gave_says_so(page: Any, tmp_path: Path, monkeypatch: 
         card.wait_for()
         assert card.locator(".score").text_content() == "said"
         assert card.locator(".spoken").text_content() == "0:04 said: “a red circle rises”"
+        with page.expect_download() as download:
+            press(page, "CSV")
+        download.value.save_as(tmp_path / "results.csv")
+        (row,) = csv.DictReader((tmp_path / "results.csv").read_text("utf-8").splitlines())
+        assert [row[name] for name in ("line", "line_kind", "start")] == ["a red circle rises", "said", "4.000"]
         card.locator(".spoken").click()
         page.locator("#lines button").wait_for()
         assert page.locator("#lines .match").all_inner_texts() == ["0:04 said: a red circle rises"]

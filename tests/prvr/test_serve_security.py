@@ -30,8 +30,9 @@ from prvr.config import ConfigError
 from prvr.errors import DataError
 from prvr_search.films import Limits
 from prvr_search.ranking.backends import BACKENDS, ClipSource
-from prvr_search.serve import ServeLimits, ServeSettings, check_bind, create_app, read_root, read_token
+from prvr_search.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
 from prvr_search.serve.security import COOKIE, Sessions
+from prvr_search.serve.settings import read_root
 
 
 @pytest.fixture(scope="module")

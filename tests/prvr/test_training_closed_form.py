@@ -1,5 +1,7 @@
 """The fit in closed form: plain loops, laws, and runs that consist of it or start from it."""
 
+import json
+import re
 from dataclasses import replace
 from fractions import Fraction
 from math import floor
@@ -22,7 +24,7 @@ from prvr.models import blocks_alone, load_pretrained, path_alone
 from prvr.models.kernel_path import KernelPath, sentences
 from prvr.models.kernel_path import kernel as path_kernel
 from prvr.training import RunResult, Splits, TrainingError, open_splits
-from prvr.training.closed_form import Captions, Choice, Part, choose, fit_choice, fit_path, sumr
+from prvr.training.closed_form import Captions, Part, choose, fit_choice, fit_path, sumr
 
 CPU = torch.device("cpu")
 FIT: dict[str, Any] = {
@@ -49,13 +51,13 @@ def captions(cache: str) -> Captions:
     return Captions(few, CPU, torch.float64, batch=3)
 
 
-def fitted(captions: Captions, choice: Choice, **fit: Any) -> tuple[KernelPath, Any]:
+def fitted(captions: Captions, path: PathConfig, **fit: Any) -> tuple[KernelPath, Any]:
     """The path that a choice gives, and what it makes of each video."""
     wide = captions.sentences.shape[1]
     config = make_config(
         "unused", model__max_frames=60, model__query_dim=wide, fit={"landmarks": 2000, "baseline": "never"} | fit
     )
-    path, tensors = fit_choice(captions, choice, config.fit)
+    path, tensors = fit_choice(captions, path, config.fit)
     module = KernelPath(replace(config.model, start="kernel", path=path)).double()
     module.load_state_dict(tensors)
 
@@ -129,8 +131,8 @@ def test_a_fit_is_that_of_plain_loops(kind: Any, toward: Any, captions: Captions
         for v in videos:
             logits = [np.exp(unit[owner == v] @ sentence / temperature) for sentence in wanted[v]]
             shares.append([part / part.sum() for part in logits])
-    path = PathConfig(windows, kind, toward=toward)
-    _, mapped = fitted(captions, Choice(path, width, penalty, temperature), iterations=2, toward=toward)
+    path = PathConfig(windows, kind, toward=toward, width=width, penalty=penalty, temperature=temperature)
+    _, mapped = fitted(captions, path, iterations=2, toward=toward)
     for video in videos:
         np.testing.assert_allclose(mapped(video), found[owner == video], atol=1e-8)
 
@@ -138,7 +140,9 @@ def test_a_fit_is_that_of_plain_loops(kind: Any, toward: Any, captions: Captions
 @pytest.mark.parametrize("iterations", [0, 3])
 def test_one_row_for_each_video_gives_plain_kernel_ridge_regression(iterations: int, captions: Captions) -> None:
     """That of scikit-learn on rows that are repeated for each caption, with nothing to share out."""
-    path, mapped = fitted(captions, Choice(PathConfig((1000,)), 0.9, 2.0, 0.01), iterations=iterations)
+    path, mapped = fitted(
+        captions, PathConfig((1000,), width=0.9, penalty=2.0, temperature=0.01), iterations=iterations
+    )
     assert len(path.landmarks) == 8
     owner = captions.split.query_to_video
     gram = path_kernel(path.landmarks, path.landmarks, path.widths, "gaussian").numpy()[np.ix_(owner, owner)]
@@ -152,7 +156,7 @@ def test_one_row_for_each_video_gives_plain_kernel_ridge_regression(iterations: 
 
 @pytest.mark.parametrize("kind", ["gaussian", "linear"])
 def test_a_large_penalty_leaves_the_mean_sentence(kind: Any, captions: Captions) -> None:
-    _, mapped = fitted(captions, Choice(PathConfig((4, 6), kind), 1.0, 1e9, 0.1))
+    _, mapped = fitted(captions, PathConfig((4, 6), kind, penalty=1e9, temperature=0.1))
     for video in range(8):
         assert np.allclose(mapped(video), captions.sentences.mean(0), atol=1e-5)
 
@@ -161,13 +165,13 @@ def test_drawn_to_the_identity_a_large_penalty_leaves_the_windows(captions: Capt
     """Zero-shot: rows of frames as they are, in the space of the words."""
     joint = Captions(captions.split, CPU, torch.float64, batch=3)
     joint.sentences = torch.randn(len(joint.sentences), 512, dtype=torch.float64)
-    path = PathConfig((4,), toward="identity")
-    _, mapped = fitted(joint, Choice(path, 1.0, 1e9, 0.1), toward="identity")
+    path = PathConfig((4,), toward="identity", width=1.0, penalty=1e9, temperature=0.1)
+    _, mapped = fitted(joint, path, toward="identity")
     np.testing.assert_allclose(mapped(2), rows_of(captions.split, 2, (4,)).mean(1), atol=1e-5)
 
 
 def test_the_order_of_videos_and_batches_does_not_matter(captions: Captions) -> None:
-    choice = Choice(PathConfig((4, 6)), 0.7, 1.0, 0.1)
+    choice = PathConfig((4, 6), width=0.7, penalty=1.0, temperature=0.1)
     order = np.array([5, 2, 7, 0, 1, 6, 3, 4])
     other = Captions(captions.split.subset(order), CPU, torch.float64, batch=5)
     _, mapped = fitted(captions, choice)
@@ -177,7 +181,7 @@ def test_the_order_of_videos_and_batches_does_not_matter(captions: Captions) -> 
 
 
 def test_few_landmarks_are_near_all_of_them(captions: Captions) -> None:
-    choice = Choice(PathConfig((4, 6)), 2.0, 100.0, 0.1)
+    choice = PathConfig((4, 6), width=2.0, penalty=100.0, temperature=0.1)
     all_rows, exact = fitted(captions, choice)
     few, near = fitted(captions, choice, landmarks=60)
     assert (len(few.landmarks), len(all_rows.landmarks)) == (60, sum(len(exact(video)) for video in range(8)))
@@ -229,10 +233,11 @@ def test_a_path_is_the_map_that_was_fitted(
     fit = FIT["fit"] | {"windows": [[4, 6]], "penalties": [1.0], "iterations": 1, "kernel": kernel, "widths": [width]}
     config = make_config(cache, **ALONE | {"fit": fit})
     model, tensors = fit_path(config, splits.train)
-    assert model.path == PathConfig((4, 6), kind, landmarks=100)
+    chosen = {"width": width if kind == "gaussian" else None, "penalty": 1.0, "temperature": 0.1}
+    assert model.path == PathConfig((4, 6), kind, landmarks=100, **chosen)
+    assert f"fit: {model.path.text}" in caplog.messages
     assert not any("at an end" in line for line in caplog.messages)
-    choice = Choice(model.path, width, 1.0, 0.1)
-    path, wanted = fit_choice(Captions(splits.train, CPU, torch.float64), choice, config.fit)
+    path, wanted = fit_choice(Captions(splits.train, CPU, torch.float64), model.path, config.fit)
     frames = splits.train.video(3)[1][None]
     found = []
     for dtype, some in ((torch.float32, tensors), (torch.float64, wanted)):
@@ -257,18 +262,34 @@ def test_the_split_that_selects_has_a_say_and_one_that_is_reported_has_none(runs
         assert all(torch.equal(saved[name], tensor) for name, tensor in tensors.items())
 
 
-def test_a_run_that_is_a_fit(runs: Runs, splits: Splits) -> None:
-    """It has a folder as all runs, is better than chance, loads, and resumes to nothing."""
+def test_a_run_that_is_a_fit(runs: Runs, splits: Splits, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has a folder as all runs, is better than chance, says what it has chosen, loads, and resumes to nothing."""
     config = runs.config(**ALONE)
     result = runs.train(config)
     assert (result.epochs, result.best_epoch) == (0, -1)
     assert result.report.text_to_video.sumr > result.report.chance + 20
     loaded = load_pretrained(runs.path / "best")
     assert (evaluate(loaded, splits.report).ranks == result.report.ranks).all()
-    assert "Fitted in closed form" in (runs.path / "best" / "README.md").read_text()
+    card = (runs.path / "best" / "README.md").read_text()
+    assert "Fitted in closed form" in card
+    assert f"Kernel path: {loaded.config.path.text}." in card
+    assert re.search(r"windows of [\d, ]+ frames, gaussian kernel, width 1, penalty 10?, temperature 0.1", card)
+    assert main(["evaluate", str(runs.path), "--device", "cpu"]) == 0
+    assert f"\nkernel path: {loaded.config.path.text}\n" in capsys.readouterr().out
     assert (runs.resume().report.ranks == result.report.ranks).all()
     with pytest.raises(TrainingError, match=r"a kernel regression; .* model\.start=kernel"):
         runs.train(train__start_from=str(runs.path), train__epochs=0, name="deep")
+
+
+def test_a_path_older_than_the_values_of_its_fit_loads(runs: Runs, splits: Splits, tmp_path: Path) -> None:
+    report = runs.train(runs.config(**ALONE)).report
+    load_pretrained(runs.path / "best").save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    values = json.loads(file.read_text())
+    for name in ("width", "penalty", "temperature"):
+        assert values["path"].pop(name) is not None
+    file.write_text(json.dumps(values))
+    assert (evaluate(load_pretrained(tmp_path), splits.report).ranks == report.ranks).all()
 
 
 def test_blocks_beside_a_path_have_to_earn_their_share(

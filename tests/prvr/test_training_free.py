@@ -22,7 +22,7 @@ from prvr.stages.joint_space import moments_of
 from prvr.types import JointRows
 from prvr_search import VideoIndex
 from prvr_search.ranking.results import WindowTimeline, merged_moments
-from prvr_search.vectors.embedding import cut_windows
+from prvr_search.vectors.files import cut_windows
 
 MODEL = ["--model", "training-free"]
 START, END = 20.0, 35.0  # of the square in red.mp4
@@ -176,12 +176,12 @@ def test_it_has_a_report_of_its_own_and_no_stages(
 
 
 def test_evaluation_scores_the_best_moment(corpus: Corpus) -> None:
-    texts = ["a red square", "a circle falls"]
-    scores = zero_shot_scores(corpus, "test", texts, inputs=JointRows(0.7))
-    side = open_featurizer("toy")
+    scores = zero_shot_scores(corpus, "test", JointRows(0.7))
+    side, content = open_featurizer("toy"), corpus.split("test")
+    texts = [caption.text for caption in content.captions]
     with corpus.open_features() as features:
         expected = [
             [by_hand(features.read(video), side.sentence(text).astype(np.float64)) for text in texts]
-            for video in corpus.split("test").video_ids
+            for video in content.video_ids
         ]
     np.testing.assert_allclose(scores.numpy().T, expected, atol=1e-5)

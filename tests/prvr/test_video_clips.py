@@ -15,6 +15,7 @@ from test_video_encoding import encode
 from video_files import cut, noise, plain, write_video
 from video_models import tiny_qwen, tiny_roberta, tiny_sentence_model, tiny_xclip
 
+from prvr.cli import main
 from prvr.encoders import ClipEncoder, ClipWindow, Identity, check_joint, open_encoder, open_featurizer
 from prvr.errors import DataError, InputError
 from prvr_search import Library, Query
@@ -263,13 +264,15 @@ def test_models_of_clips_read_the_order_of_frames(model: str) -> None:
     check_joint(text.identity, encoder.identity)
 
 
-def test_a_library_takes_models_of_clips(model: str, here: Path) -> None:
+def test_a_library_takes_models_of_clips(model: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Library("films", encoder=model, home="library", device="cpu") as library:
         assert library.search("a red circle rises").videos == 2
         assert library.features().read("up.mp4").shape == (8, library.features().dim)
         assert library.search(Query(image=np.zeros((48, 64, 3), np.uint8))).hits
     with Library("films", home="library", device="cpu") as library:
         assert library.update().encoded == []
+    assert main(["library", "films", "--library", "library"]) == 0
+    assert "clips per second" in " ".join(capsys.readouterr().out.split())
 
 
 def test_models_of_sentences_that_take_no_videos_are_refused(tmp_path: Path) -> None:

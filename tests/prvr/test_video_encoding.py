@@ -96,14 +96,17 @@ def test_a_picture_that_stands_for_a_day_is_encoded_once_and_takes_little_memory
 
 
 @pytest.mark.parametrize("batch_size", [1, 7])
-def test_features_of_a_file_are_those_of_its_frames(videos: Path, tmp_path: Path, batch_size: int) -> None:
+def test_features_of_a_file_are_those_of_its_frames(
+    videos: Path, tmp_path: Path, batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     encoder = open_encoder("toy")
     _, kept = encode(videos, encoder, tmp_path / "store", rate=5.0)
     with open_video(videos / "a.mp4") as video:
         prepared = np.stack([encoder.prepare(frame.pixels) for frame in video.sample(5.0)])
     expected = encoder.finish(encoder.encode(prepared))
+    monkeypatch.setattr("prvr_search.store.encoding._BATCH", batch_size)
     with open_video(videos / "a.mp4") as video:
-        found = encode_video(video, encoder, 5.0, batch_size)
+        found = encode_video(video, encoder, 5.0)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(kept["a.mp4"].rows, expected, rtol=1e-3, atol=1e-3)  # kept in half precision
     film = kept["a.mp4"].film

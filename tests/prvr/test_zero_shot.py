@@ -18,6 +18,7 @@ from prvr.cli.evaluate import show_baselines
 from prvr.config import load_config
 from prvr.corpora import SplitShares
 from prvr.corpora.caption_corpus import convert_captions
+from prvr.corpora.corpus_encoders import SENTENCES
 from prvr.data import Corpus, DataError, PackedSplit, open_corpus, pack
 from prvr.encoders import FeatureSpec, TextFeaturizer, open_encoder, open_featurizer
 from prvr.evaluation import EvaluationConfig, EvaluationReport, report_from_scores
@@ -76,20 +77,26 @@ def test_the_best_frame_or_mean_whatever_the_length_of_frames_by_the_same_model(
     name, corpus = joint
     side = open_featurizer(name)
     captions = [caption.text for caption in corpus.split("test").captions]
-    for texts in (None, ["moves", "left"]):
-        expected = by_hand(corpus, side, texts or captions)
-        np.testing.assert_allclose(zero_shot_scores(corpus, "test", texts).numpy(), expected, atol=1e-6)
-    other = open_featurizer(str(tiny_clip(tmp_path / "other", nudge=0.5)))
-    with pytest.raises(DataError, match="two models"):
-        zero_shot_scores(corpus, "test", text=other)
+    scores = zero_shot_scores(corpus, "test")
+    np.testing.assert_allclose(scores.numpy(), by_hand(corpus, side, captions), atol=1e-6)
     about = json.loads((corpus.folder / "corpus.json").read_text())
-    about["encoders"]["frames"]["name"] = str(tmp_path / "gone")
     moved = Corpus(tmp_path / "moved", corpus.name, corpus.feature_folder, corpus.query_file)
     shutil.copytree(corpus.folder, moved.folder)
-    (moved.folder / "corpus.json").write_text(json.dumps(about))
-    torch.testing.assert_close(zero_shot_scores(moved, "test"), zero_shot_scores(corpus, "test"))
+
+    def name_encoder(place: Path | str) -> None:
+        about["encoders"]["frames"]["name"] = str(place)
+        (moved.folder / "corpus.json").write_text(json.dumps(about))
+
+    name_encoder(tmp_path / "gone")
+    torch.testing.assert_close(zero_shot_scores(moved, "test"), scores)
+    (moved.folder / SENTENCES).unlink()
     with pytest.raises(DataError, match="gone"):
-        zero_shot_scores(moved, "test", ["a red circle"])
+        zero_shot_scores(moved, "test")
+    name_encoder(tiny_clip(tmp_path / "other", nudge=0.5))
+    with pytest.raises(DataError, match="two models"):
+        zero_shot_scores(moved, "test")
+    name_encoder(name)
+    torch.testing.assert_close(zero_shot_scores(moved, "test"), scores)
 
 
 def test_words_of_another_model_than_sentences(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -127,7 +126,6 @@ class Library:
         self._encoder: VideoEncoder | None = None
         self._spec: FeatureSpec | None = None
         self._index: VideoIndex | None = None
-        self._opened_model: SearchModel | None = None
         self._state: object = None  # of which the index is
         self._taught_state: object = None  # of which the model is
         self._lock = threading.RLock()
@@ -184,13 +182,12 @@ class Library:
         videos = listing.videos
         if not 1 <= part <= parts:
             raise InputError(f"shard={part}/{parts}: expected a number from 1 to {parts}")
-        if parts > 1:
-            own = tuple(x for x in videos if crc32(x.id.encode("utf-8", "surrogateescape")) % parts == part - 1)
-            listing = replace(listing, videos=own)
+        own = tuple(x for x in videos if crc32(x.id.encode("utf-8", "surrogateescape")) % parts == part - 1)
+        listing = replace(listing, videos=own)
         with self.store.in_use():
             spec = self._choose_spec(listing) if videos and not lines_only else None
             self.report = Update(self.store, self.folder, listing, spec, self._open_encoder, progress)
-            return self.report.run() if videos else self.report
+            return self.report.run()
 
     def recognise(self, name: str, progress: Progress | None = None, *, download: bool = False) -> Update:
         """Recognises what is said or written in the videos that were not yet; later searches find its lines.
@@ -210,8 +207,7 @@ class Library:
         recogniser = open_recogniser(name, self._device, download=download)
         spec = FeatureSpec(recogniser.identity, 1.0, dim=0, joint_dim=0)
         with self.store.in_use():
-            update = Update(self.store, self.folder, listing, spec, lambda: recogniser, progress)
-            return update.run() if listing.videos else update
+            return Update(self.store, self.folder, listing, spec, lambda: recogniser, progress).run()
 
     def list_videos(self) -> Listing:
         """The videos of the folder as they are now; none if it is offline.
@@ -251,17 +247,25 @@ class Library:
             NothingEncoded: no video is encoded yet.
             DataError: the model cannot be used.
         """
-        return self._current(self.listed or self._listing())
+        return self._current()
 
     def encoded(self) -> VideoIndex:
         """As `index`, but of the videos that were listed last, and empty if none of them is encoded yet."""
-        return self._current(self.listed or self._listing(), may_be_empty=True)
+        return self._current(may_be_empty=True)
 
     def _features(self, videos: Sequence[VideoPath], may_be_empty: bool = False) -> VideoFeatures:
         entries = {} if (spec := self.spec) is None else self._entries(videos, spec)
         if spec is None or not (entries or may_be_empty):
             raise NothingEncoded(f"{self.folder}: no video is encoded yet{_why(self.report)}")
-        return VideoFeatures(spec, entries, partial(self._rows, encoder_key(spec)), self.folder)
+        key = encoder_key(spec)
+
+        def read(entry: VideoEntry) -> Features:
+            file = self.store.read(key, entry.sha256)
+            if file.film.digest != entry.features:
+                raise DataError(f"{entry.id}: its features were replaced just now. Search again.")
+            return file.rows
+
+        return VideoFeatures(spec, entries, read, self.folder)
 
     def _entries(self, videos: Sequence[VideoPath], spec: FeatureSpec | None = None) -> dict[str, VideoEntry]:
         """The records of the videos that are encoded, or of all that are known, by id."""
@@ -278,25 +282,42 @@ class Library:
         self.store.lines.follow(self.folder, listing, videos, self.store.with_lines(), self.store.lines_of)
         return videos
 
-    def _current(self, listing: Listing, may_be_empty: bool = False) -> VideoIndex:
+    def _current(self, listing: Listing | None = None, *, may_be_empty: bool = False) -> VideoIndex:
+        listing = listing or self.listed or self._listing()
         with self._lock:
             state, taught = (self.store.version, listing), self._taught_stamp()
             if self._taught_state != taught:
                 self.close()
-                self._opened_model, self._taught_state = None, taught
+                self._taught_state = taught
             if self._index is not None and self._state == state:
                 return self._index
             with self.store.in_use():
                 features = self._features(self._seen(listing), may_be_empty)
-                index = self._opened(features.spec) if self._index is None else self._index
-                index.update(features)
-            self._index, self._state = index, state
-            return index
+                if self._index is None:
+                    spec = features.spec
+                    model, place = self._search_model(spec), user_cache() / "search"
+                    stride = _WINDOW / (1 if self._is_encoder_alone else 2)
+                    lines, backend = self.store.lines, self._backend
+                    self._index = VideoIndex(
+                        place, model, spec, window=_WINDOW, stride=stride, backend=backend, subtitles=lines
+                    )
+                self._index.update(features)
+            self._state = state
+            return self._index
 
     @property
     def spec(self) -> FeatureSpec | None:
-        """What its features are; None before the first update."""
-        return self._spec or self._stored_spec()
+        """What its features are, as far as it can be told without opening an encoder; None before the first update."""
+        if self._spec is not None:
+            return self._spec
+        last = self.store.folders.encoder(self.folder)
+        if last is None and self._encoder_name is None:
+            return None
+        name = self._encoder_name or (last.encoder.name if last else "")
+        names = {name, str(Path(name).expanduser().resolve())}
+        rate = self._rate or (last.rate if last and last.encoder.name in names else _RATE)
+        specs = [*filter(None, [last]), *self.store.specs().values()]
+        return next((spec for spec in specs if spec.dim and spec.encoder.name in names and spec.rate == rate), None)
 
     def close(self) -> None:
         """Closes the index. The library is complete at any time, closed or not."""
@@ -364,8 +385,7 @@ class Library:
         Raises:
             DataError: the file is damaged, or was made for something else.
         """
-        spec = self.spec
-        return None if spec is None else read_taught(self._taught_file(spec), spec)
+        return (spec := self.spec) and read_taught(self._taught_file(spec), spec)
 
     def forget(self) -> bool:
         """Deletes what `teach` made; False if there is nothing.
@@ -382,8 +402,7 @@ class Library:
 
     def _taught_stamp(self) -> object:
         """Changes with what `teach` made, if searches may use it."""
-        spec = self.spec if self._model in (None, TAUGHT) else None
-        return None if spec is None else stamp_at(self._taught_file(spec))
+        return (spec := self.spec) and self._model in (None, TAUGHT) and stamp_at(self._taught_file(spec))
 
     def _taught_file(self, spec: FeatureSpec) -> Path:
         return taught_file(self.store.home, self.folder, spec)
@@ -427,10 +446,9 @@ class Library:
             if not below(record.path, [self.folder]):
                 with suppress(DataError):
                     videos += list_videos(record.path).videos
-        films = [film for of_key in self.store.by_key().values() for film in of_key.values()]
-        deleted, remaining = prune(self.store, self.folder, videos, [*listing.unlisted])
-        delete_vectors(user_cache() / "search", {film.digest for film in films if film.sha256 in deleted})
-        return len(deleted), remaining
+        films, deleted, remaining = prune(self.store, self.folder, videos, [*listing.unlisted])
+        delete_vectors(user_cache() / "search", {film.digest for film in films})
+        return deleted, remaining
 
     def _listing(self, exclude: Sequence[str] | None = None) -> Listing:
         """The videos of the folder; none if it is missing but was there before."""
@@ -441,24 +459,13 @@ class Library:
                 raise
             return Listing(())
 
-    def _stored_spec(self) -> FeatureSpec | None:
-        """What the features are, as far as it can be told without opening an encoder."""
-        last = self.store.folders.encoder(self.folder)
-        if last is None and self._encoder_name is None:
-            return None
-        name = self._encoder_name or (last.encoder.name if last else "")
-        names = {name, str(Path(name).expanduser().resolve())}
-        rate = self._rate or (last.rate if last and last.encoder.name in names else _RATE)
-        specs = [*filter(None, [last]), *self.store.specs().values()]
-        return next((spec for spec in specs if spec.dim and spec.encoder.name in names and spec.rate == rate), None)
-
     def _choose_spec(self, listing: Listing) -> FeatureSpec:
         """The specification of the features: that of the encoder as it is now, if it may have changed under its name.
 
         It is chosen once: while the library is open, neither it nor the index follows what other processes choose.
         """
         spec, last, is_first = self.spec, self.store.folders.encoder(self.folder), self._spec is None
-        name = self._encoder_name or (None if spec is None else spec.encoder.name)
+        name = self._encoder_name or (spec and spec.encoder.name)
         if spec is None or (is_first and (name in ENCODERS or (self._encoder_name and is_own(self._encoder_name)))):
             if self._encoder is None:
                 name = name or default_encoder(video.path for video in listing.videos)
@@ -470,7 +477,8 @@ class Library:
         try:  # before the first video is encoded, so that another process finds what is
             is_new = last != spec and ((self.remembers and is_first) or last is None)
             if is_new and foreign_video(spec.encoder, [video.path for video in listing.videos]) is None:
-                self.store.folders.use_encoder(self.folder, spec)
+                with self.store.folders.changing(self.folder) as folder:
+                    folder.encoder = spec
         except LibraryUnwritable as error:
             logger.debug("%s", error)
         return spec
@@ -499,43 +507,25 @@ class Library:
             logger.warning("%s The results have no meaning.", message)
         return self._encoder
 
-    def _rows(self, key: str, entry: VideoEntry) -> Features:
-        file = self.store.read(key, entry.sha256)
-        if file.film.digest != entry.features:
-            raise DataError(f"{entry.id}: its features were replaced just now. Search again.")
-        return file.rows
-
-    def _opened(self, spec: FeatureSpec) -> VideoIndex:
-        """The index of the folder for the model and the encoder."""
-        model = self._opened_model = self._opened_model or self._search_model(spec)
-        place, stride = user_cache() / "search", _WINDOW / (1 if self._is_encoder_alone else 2)
-        return VideoIndex(
-            place, model, spec, window=_WINDOW, stride=stride, backend=self._backend, subtitles=self.store.lines
-        )
-
     def _search_model(self, spec: FeatureSpec) -> SearchModel:
-        if (taught := self._taught_model(spec)) is not None:
-            return JointModel(spec, self._text(spec), self._device, taught)
+        """The model; without a name, what `teach` made if it was shown to be better, else the encoder alone."""
+        if self._model in (None, TAUGHT):
+            taught = None
+            try:
+                taught = self.taught()
+            except DataError as error:
+                if self._model:
+                    raise
+                logger.warning("%s Until then, the encoder alone ranks the videos.", error)
+            if self._model and taught is None:
+                raise DataError(
+                    f"{self.folder}: nothing was taught with {spec.encoder.name}. Run prvr teach FOLDER CAPTIONS.csv, "
+                    "or search without --model."
+                )
+            if taught is not None and (self._model or taught.better):
+                return JointModel(spec, self._text(spec), self._device, taught)
         is_of_text = self._is_encoder_alone or is_own(self._encoder_name or "")  # a run knows what read its captions
         return open_model(self._model or ZERO_SHOT, spec, self._device, self._text(spec) if is_of_text else None)
-
-    def _taught_model(self, spec: FeatureSpec) -> Taught | None:
-        """What `teach` made, if it is asked for, or was shown to be better and no model is named."""
-        if self._model not in (None, TAUGHT):
-            return None
-        try:
-            taught = self.taught()
-        except DataError as error:
-            if self._model == TAUGHT:
-                raise
-            logger.warning("%s Until then, the encoder alone ranks the videos.", error)
-            return None
-        if self._model == TAUGHT and taught is None:
-            raise DataError(
-                f"{self.folder}: nothing was taught with {spec.encoder.name}. Run prvr teach FOLDER CAPTIONS.csv, "
-                "or search without --model."
-            )
-        return taught if self._model == TAUGHT or (taught is not None and taught.better) else None
 
 
 @dataclass(frozen=True)

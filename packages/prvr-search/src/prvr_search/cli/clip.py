@@ -1,6 +1,5 @@
 """`prvr clip`: a part of a video as a file; and the options that several commands on videos share."""
 
-import re
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,21 +13,10 @@ VIDEOS = Group("Search your own videos", sort_key=0)
 
 
 def seconds(text: str) -> float:
-    """A time or a duration: seconds, M:SS or H:MM:SS, with or without a fraction.
+    """A time or a duration as a table of captions has it; raises `ValueError` if it is something else."""
+    from prvr.corpora.user_captions import seconds
 
-    Raises:
-        ValueError: the text is something else.
-
-    Examples:
-        >>> seconds("90"), seconds("12:30"), seconds("1:02:03.5")
-        (90.0, 750.0, 3723.5)
-    """
-    if not re.fullmatch(r"\s*(\d{1,6}|(\d{1,4}:)?\d{1,4}:[0-5]\d)(\.\d{1,9})?\s*", text, re.ASCII):
-        raise ValueError(f"expected seconds, or a time like 12:30 or 1:02:03.5, got {text!r}")
-    total = 0.0
-    for part in text.split(":"):
-        total = 60 * total + float(part)
-    return total
+    return seconds(text)
 
 
 def _date(text: str) -> datetime:

@@ -1,11 +1,10 @@
 """`prvr demo`: search with the model that ships with prvr, then train one on the toy corpus and show its results."""
 
 import time
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -15,10 +14,6 @@ from prvr.cli.evaluate import show_baselines, show_report
 from prvr.cli.folders import device_of, fresh_folder, open_corpus_of, threads
 from prvr.cli.options import MODELS, app
 from prvr.cli.train import show_folder, train
-
-if TYPE_CHECKING:
-    from prvr.data import Corpus
-    from prvr.evaluation.moments import ExampleQuery
 
 _QUICK = {
     "train.epochs": 6,
@@ -56,6 +51,7 @@ def run(*, quick: bool = False, output: Annotated[Path, Parameter(metavar="RUN")
     from prvr.plot import save_figure
     from prvr.plot.examples import examples_figure, pictures_of
     from prvr.training import open_split
+    from prvr_search.films.toy_videos import write_videos
 
     config = prvr.load_config("gmmformer-toy", _QUICK) if quick else prvr.load_config("best-toy", _WHOLE)
     console = stdout()
@@ -84,7 +80,10 @@ def run(*, quick: bool = False, output: Annotated[Path, Parameter(metavar="RUN")
     ranks = ", ".join(str(int(result.report.ranks[query])) for query in queries)
     print(f"A good, a median and a bad example. Ranks of their right videos: {ranks}.")
     show_folder(result)
-    videos = _encode(corpus, name, examples, run_folder)
+    found = [video for example in examples for video in (example.video_id, example.hits[0].video_id)]
+    chosen = list(dict.fromkeys([*found, *corpus.split(name).video_ids]))[:_VIDEOS]
+    with progress_bar("writing files") as progress:
+        videos = write_videos(corpus, chosen, run_folder / "videos", progress=progress)
     search = f'prvr search {videos} "{_SENTENCE}" --model {run_folder}\nprvr serve {videos} --model {run_folder}'
     print(
         f"{picture}: frames of the best moments for these sentences\n\n"
@@ -136,22 +135,3 @@ def _search_first(folder: Path) -> None:
         f'{page}: the results of all of them, with pictures\nprvr search {videos} "{_SENTENCE}" --model {_SHIPPED}',
         flush=True,
     )
-
-
-def _encode(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", run: Path) -> Path:
-    """Writes some videos as MP4 files, those of the examples first, and encodes them for the model of the run."""
-    from prvr_search import Library
-    from prvr_search.films.toy_videos import write_videos
-
-    shown = [video for example in examples for video in (example.video_id, example.hits[0].video_id)]
-    chosen = list(dict.fromkeys([*shown, *corpus.split(split).video_ids]))[:_VIDEOS]
-    with progress_bar("writing files") as progress:
-        folder = write_videos(corpus, chosen, run / "videos", progress=progress)
-    with (
-        threads(1),
-        Library(folder, encoder="toy", model=run) as library,
-        progress_bar("encoding", "bytes") as progress,
-    ):
-        library.update(progress)
-        _ = library.index
-    return folder

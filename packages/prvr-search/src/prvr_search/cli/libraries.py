@@ -20,7 +20,7 @@ from prvr.reading import printable
 from prvr_search.cli.clip import VIDEOS, Name, Place
 
 if TYPE_CHECKING:
-    from prvr.encoders import DownloadNeeded, VideoEntry
+    from prvr.encoders import DownloadNeeded, FeatureSpec
     from prvr_search import Library, VideoIndex
     from prvr_search.store.encoding import Update
 
@@ -115,15 +115,15 @@ def opened_library(
         yield library
 
 
-def _with_consent(act: Callable[[bool], T], download: bool) -> T:
-    """What a function gives that takes whether a model may be downloaded; it is asked for once one is missing."""
+def _with_consent(act: Callable[..., T], download: bool) -> T:
+    """What a function gives that takes `download`, whether a model may be; it is asked for once one is missing."""
     from prvr.encoders import DownloadNeeded
 
     try:
-        return act(download)
+        return act(download=download)
     except DownloadNeeded as needed:
         _expect_consent(needed)
-        return act(True)
+        return act(download=True)
 
 
 def opened_libraries(
@@ -138,9 +138,9 @@ def opened_libraries(
 
     opened: list[Library] = []
     for folder in folders:
-        first = opened[0].spec if opened and args.encoder is None else None
-        is_new = first is not None and Library(folder, home=args.library).spec is None
-        own = replace(args, encoder=first.encoder.name) if first is not None and is_new else args
+        own, first = args, opened[0].spec if opened else None
+        if first is not None and args.encoder is None and Library(folder, home=args.library).spec is None:
+            own = replace(args, encoder=first.encoder.name)
         opening = opened_library(folder, own, update=not args.no_update, lines_alone=lines_alone)
         opened.append(stack.enter_context(opening))
     return opened
@@ -160,24 +160,19 @@ def joined(library: "Library", others: "Sequence[Library]") -> "VideoIndex":
     if not others:
         return index
     own = library.features()
-    entries, readers = dict(own.entries), {name: (own, name) for name in own.entries}
+    entries, read = dict(own.entries), {name: partial(own.read, name) for name in own.entries}
     for other in others:
         features = other.features()
         if encoder_key(features.spec) != encoder_key(own.spec):
             raise CommandError(
-                f"{other.folder}: encoded with {features.spec.encoder.name} at {features.rate:g} frames per second, "
-                f"{library.folder} with {own.spec.encoder.name} at {own.rate:g}. Pass --encoder and --rate for both."
+                f"{other.folder}: encoded with {_encoder(features.spec)}; {library.folder}: with {_encoder(own.spec)}. "
+                "Pass --encoder and --rate for both."
             )
         for name, entry in features.entries.items():
             named = f"{other.folder.name}/{name}"
             named = f"{other.folder}/{name}" if named in entries else named
-            entries[named], readers[named] = replace(entry, id=named), (features, name)
-
-    def read(entry: "VideoEntry") -> Any:
-        features, name = readers[entry.id]
-        return features.read(name)
-
-    index.update(VideoFeatures(own.spec, entries, read, library.folder))
+            entries[named], read[named] = replace(entry, id=named), partial(features.read, name)
+    index.update(VideoFeatures(own.spec, entries, lambda entry: read[entry.id](), library.folder))
     return index
 
 
@@ -224,15 +219,12 @@ def report_changes(folder: Path, report: "Update", done: str = "encoded") -> Non
     counts = [f"{len(videos)} {change}" for change, videos in changes.items() if videos]
     if counts:
         logger.info("videos: %s", ", ".join(counts))
-    if report.listing.others and report.encoded and len(report.encoded) + len(report.moved) >= report.searchable:
-        logger.info("skipped other files: %d", report.listing.others)
     is_told = report.searchable or done != "encoded"  # a search says itself why nothing can be searched
     new = [video for video in report.unreadable if video.is_new and is_told]
     for video in new[:_SHOWN]:
         logger.warning("%s: %s. %s", video.id, video.reason, video.remedy)
-    if len(new) > _SHOWN:
-        more = _videos(len(new) - _SHOWN)
-        logger.warning("%s more cannot be read; prvr library %s shows why", more, folder)
+    if more := new[_SHOWN:]:
+        logger.warning("%s more cannot be read; prvr library %s shows why", _videos(len(more)), folder)
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -287,13 +279,11 @@ def run(
     from prvr_search.store.upkeep import drop_encoder, import_from
     from prvr_search.store.upkeep import move as move_library
 
-    modules = [name for name in import_ if _is_module(name)]
-    import_parts(modules)
+    others = [name for name in import_ if not _is_module(name)]
+    import_parts(name for name in import_ if name not in others)
     problems: tuple[str, ...] = ()
     with opened_library(folder, args, update=False) as library:
-        for other in import_:
-            if other in modules:
-                continue
+        for other in others:
             with library.store.in_use():
                 count, skipped = import_from(library.store, Path(other))
             print(
@@ -304,8 +294,7 @@ def run(
             _update(library, shard=shard or (1, 1))
         for name in recognise:
             with progress_bar("recognising", "bytes") as bar:
-                act = partial(library.recognise, name, bar)
-                report = _with_consent(lambda download, act=act: act(download=download), args.download)
+                report = _with_consent(partial(library.recognise, name, bar), args.download)
             report_changes(folder, report, "recognised")
         if verify:
             problems = library.verify()
@@ -318,8 +307,7 @@ def run(
             unreachable = f"; {_videos(remaining)} not deleted: on an offline disk, or in a folder that cannot be read"
             print(f"pruned: {_videos(deleted)}" + (unreachable if remaining else ""))
         if drop is not None:
-            used = library.spec
-            deleted = drop_encoder(library.store, drop, "" if used is None else encoder_key(used))
+            deleted = drop_encoder(library.store, drop, encoder_key(library.spec))
             print(f"{drop}: features of {_videos(deleted)} deleted")
         if move is not None:
             move_library(library.store, move)
@@ -357,12 +345,10 @@ def _show(library: "Library") -> None:
     rows = {
         "videos": f"{len(films)} of {state.videos} encoded ({hours:.2f} hours)",
         "missing": f"{state.missing} (features kept; delete with --prune)" if state.missing else "",
-        "encoder": "" if state.spec is None else f"{state.spec.encoder.name}, {state.spec.rate:g} frames per second",
+        "encoder": "" if state.spec is None else _encoder(state.spec),
         "taught": _taught(library),
         "features": f"{sum(sizes.values()) / 1e6:,.1f} MB",
-        "other encoders": "; ".join(
-            sorted(f"{x.encoder.name}, {x.rate:g} frames per second: {_videos(n)}" for x, n in counts if x.dim)
-        ),
+        "other encoders": "; ".join(sorted(f"{_encoder(x)}: {_videos(n)}" for x, n in counts if x.dim)),
         "recognised": "; ".join(sorted(f"{x.encoder.name}: {_videos(n)}" for x, n in counts if not x.dim)),
         "library": str(library.store.home),
         "other files": f"{state.others:,}" if state.others else "",
@@ -373,6 +359,12 @@ def _show(library: "Library") -> None:
     stdout().print(table)
     for video in state.unreadable:
         print(printable(f"cannot be read: {video.id}: {video.reason}. {video.remedy}"))
+
+
+def _encoder(spec: "FeatureSpec") -> str:
+    """What features are made by, and how many of what a second has."""
+    rows = "clips" if "; clips of " in spec.encoder.preprocessing else "frames"
+    return f"{spec.encoder.name}, {spec.rate:g} {rows} per second"
 
 
 def _taught(library: "Library") -> str:

@@ -93,8 +93,7 @@ def _filter_options() -> type:
         several = condition.kind == "patterns"
         repeat = "; can be repeated" if several else ""
         parameter = Parameter(name=f"--{condition.name}", help=condition.help + repeat)
-        default = field(default_factory=list) if several else None
-        options.append((name, Annotated[kinds[condition.kind], parameter], default))
+        options.append((name, Annotated[kinds[condition.kind], parameter], () if several else None))
     module = {"__module__": __name__}  # cyclopts takes no classes of the standard library apart
     return make_dataclass("FilterOptions", options, frozen=True, kw_only=True, namespace=module)
 

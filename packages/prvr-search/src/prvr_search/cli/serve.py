@@ -1,7 +1,6 @@
 """`prvr serve`: the search page and an HTTP API for a folder of videos or an index."""
 
 import os
-import sys
 from typing import Annotated
 
 from cyclopts import Parameter, validators
@@ -46,23 +45,18 @@ def run(
     """
     for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
         require(module, "prvr-search[serve]", "prvr serve")
-    from prvr_search.serve import (
-        EVERYWHERE,
-        ServeLimits,
-        ServeSettings,
-        check_bind,
-        read_host,
-        read_root,
-        read_token,
-        serve,
-    )
+    from prvr_search.serve import ServeLimits, ServeSettings, check_bind, read_token, serve
+    from prvr_search.serve.settings import EVERYWHERE, read_host, read_root
 
     token = read_token(token_file)
     check_bind(host, token, without_token)
-    limits = ServeLimits(client_connections=client_connections)
-    root = read_root(root_path)
-    hosts = tuple(map(read_host, allow_host))
-    settings = ServeSettings(hosts, token, rescan_seconds=rescan, root_path=root, limits=limits)
+    settings = ServeSettings(
+        tuple(map(read_host, allow_host)),
+        token,
+        rescan_seconds=rescan,
+        root_path=read_root(root_path),
+        limits=ServeLimits(client_connections=client_connections),
+    )
     note = "with a token" if token else "without a token: anyone who can connect can search and watch"
     if host.strip("[]") in EVERYWHERE:
         names = f"as {', '.join(allow_host)}" if allow_host else "with --allow-host NAME"
@@ -78,6 +72,4 @@ def run(
             started=lambda address: print(f"{address}  ({note}; Ctrl-C to stop)", flush=True),
         )
     if not ended:  # a search that no client waits for, or an encoder, still runs in a thread; do not wait for it
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(0)

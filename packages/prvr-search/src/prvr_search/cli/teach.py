@@ -1,7 +1,7 @@
 """`prvr teach`: a few captions of a folder's videos make its search better, if they do."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -9,11 +9,6 @@ from prvr.cli.console import CommandError, load, progress_bar, show_next, stdout
 from prvr.cli.options import app
 from prvr_search.cli.clip import VIDEOS
 from prvr_search.cli.libraries import Folder, LibraryOptions, opened_library
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from prvr_search.vectors.teaching import Comparison
 
 
 @app.command(name="teach", group=VIDEOS)
@@ -39,6 +34,9 @@ def run(
     if (captions is None) == (not forget):
         raise CommandError("Expected either a table of captions or --forget: prvr teach FOLDER CAPTIONS.csv")
     load("prvr_search.vectors.teaching")
+    from prvr.evaluation.compare import with_differences
+    from prvr.evaluation.tables import new_table
+
     with opened_library(folder, library, update=captions is not None) as opened:
         if captions is None:
             print("deleted; searches are zero-shot" if opened.forget() else "nothing was taught for this folder")
@@ -48,7 +46,13 @@ def run(
         taught = opened.taught()
     assert taught is not None
     some = "" if comparison.captions == taught.captions else f"{comparison.captions:,} of "
-    stdout().print(_table(comparison, f"{some}{taught.captions:,} captions of {taught.videos:,} videos"))
+    title = f"{some}{taught.captions:,} captions of {taught.videos:,} videos, "
+    title += f"each ranked among {comparison.gallery:,} videos"
+    note = "paired by caption, resampled by video; each video was left out when its captions were ranked"
+    note += f"; at most {comparison.rows:,} rows of each counted"
+    table = new_table(title, note, [""], ("zero-shot", "taught", "difference", "95% interval", "p"))
+    metrics = comparison.zero_shot, comparison.taught
+    stdout().print(with_differences(table, metrics, comparison.differences))
     if comparison.is_better:
         print("Taught is better than zero-shot: searches of this folder use it from now on.")
         show_next("prvr", "search", folder, "a person opens the fridge")
@@ -57,22 +61,3 @@ def run(
             "Taught is not significantly better than zero-shot: searches stay zero-shot. More captioned videos may "
             "help; use --model taught to search with it anyway."
         )
-
-
-def _table(comparison: "Comparison", title: str) -> "Table":
-    """A row per metric: both, and their difference with its interval and p-value."""
-    from prvr.evaluation.tables import new_table
-
-    title = f"{title}, each ranked among {comparison.gallery:,} videos"
-    note = "paired by caption, resampled by video; each video was left out when its captions were ranked"
-    note += f"; at most {comparison.rows:,} rows of each counted"
-    table = new_table(title, note, [""], ("zero-shot", "taught", "difference", "95% interval", "p"))
-    for name, difference in comparison.differences.items():
-        table.add_row(
-            "SumR" if name == "sumr" else f"R@{name[1:]}",
-            *(f"{getattr(metrics, name):.1f}" for metrics in (comparison.zero_shot, comparison.taught)),
-            f"{difference.value:+.1f}",
-            f"{difference.interval.low:+.1f} .. {difference.interval.high:+.1f}",
-            f"{difference.p_value:.3f}",
-        )
-    return table

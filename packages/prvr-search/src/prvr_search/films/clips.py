@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import merge
@@ -14,9 +15,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from prvr.data.atomic import write_file
-from prvr.errors import DISK_FULL, DataError, InputError
-from prvr_search.films.decode import Frame, open_video
-from prvr_search.films.info import Limits, VideoError, read_faults, short
+from prvr.errors import DataError, InputError
+from prvr_search.films.decode import Frame, VideoFile, open_video
+from prvr_search.films.info import VideoError, explained
 
 CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm"}
 """Endings of file names that a clip can have, and what FFmpeg calls these formats."""
@@ -113,9 +114,6 @@ def write_clip(
         raise InputError(f"a clip from {start} to {end} s: expected a start from 0 and an end after it")
     if target.suffix.lower() not in CONTAINERS:
         raise InputError(f"{target}: expected a name that ends in {', '.join(CONTAINERS)}")
-    first = start_of_copy(source, start, exact)
-    if target.exists() and target.samefile(source):
-        raise DataError(f"{target}: is the video itself. Choose another name.")
     clips: list[VideoClip] = []
 
     def expect_free() -> None:
@@ -123,74 +121,65 @@ def write_clip(
             raise DataError(f"{target}: already exists. Choose another name, or overwrite it with --force.")
 
     def write(file: BinaryIO) -> None:
-        clips.append(write_part(source, first, start, end, target, file))
+        clips.append(write_part(video, start, end, target, file, exact))
         expect_free()  # another process may have been faster
 
-    expect_free()
-    write_file(target, write)
+    with open_video(source) as video:
+        if target.exists() and target.samefile(source):
+            raise DataError(f"{target}: is the video itself. Choose another name.")
+        expect_free()
+        write_file(target, write)
     return clips[-1]
 
 
-def start_of_copy(
-    source: Path | BinaryIO, start: float, exact: bool | None = None, limits: Limits | None = None
-) -> Fraction | None:
-    """When the key frame is shown from which on a part of a video is copied, in seconds; None: it is re-encoded.
-
-    Args:
-        source: the video file, or one that is open.
-        start, exact: as of `write_clip`.
-        limits: what the video may ask for.
-
-    Raises:
-        VideoError: it cannot be read, or is shorter than `start`.
-    """
-    with open_video(source, limits) as video:
-        length = video.info.duration
-        first = None if exact else video.key_frame(start)
-        if first is not None and exact is None and start - first > _NEAR:
-            first = None
-        back = _NEAR
-        while first is not None and not video.stands_alone(first):
-            before = video.key_frame(max(0.0, float(first) - back)) if exact is False else None
-            first, back = before if before is not None and before < first else None, 2 * back
-    if length is not None and start >= length:
-        reason = f"it lasts {length:.2f} s, the clip starts at {start:.2f} s"
-        raise VideoError(video.path, reason, "Name an earlier time.")
-    return first
-
-
 def write_part(
-    source: Path | BinaryIO,
-    first: Fraction | None,
+    video: VideoFile,
     start: float,
     end: float,
     target: Path,
     file: BinaryIO,
-    encoding: Encoding | None = None,
-    limits: Limits | None = None,
+    exact: bool | None = None,
+    encoding: Encoding = Encoding(),
 ) -> VideoClip:
-    """Writes a part of a video into an open file: copied from `first` on where its format takes that, else re-encoded.
+    """Writes a part of an open video into an open file: copied where its format takes that, else re-encoded.
 
     Args:
-        source: the video file, or one that is open.
-        first: of `start_of_copy`.
+        video: of [open_video][prvr_search.films.decode.open_video].
         start, end: in seconds.
         target: the name of the file, whose ending is one of `CONTAINERS`.
         file: to write to.
+        exact: as of `write_clip`.
         encoding: if it is re-encoded.
-        limits: what the video may ask for.
 
     Raises:
-        VideoError, OSError: as of `encode_part`.
+        VideoError: it cannot be read, or is shorter than `start`; or as of `encode_part`.
+        OSError: the disk is full.
     """
-    clip = None if first is None else _copy(source, first, end, target, file, limits)
-    if clip is not None:
-        return clip
+    first = _start_of_copy(video, start, exact)
+    kind = CONTAINERS[target.suffix.lower()]
+    if first is not None:
+        with suppress(VideoError):  # the format of the clip does not take them
+            last, has_sound = _copy(video, first, end, file, kind)
+            return VideoClip(target, float(first), last, has_sound, True)
     file.seek(0)
     file.truncate()
-    kind = CONTAINERS[target.suffix.lower()]
-    last, has_sound = encode_part(source, start, end, file, kind, encoding or Encoding(), limits)
+    last, has_sound = encode_part(video, start, end, file, kind, encoding)
     return VideoClip(target, start, last, has_sound, False)
+
+
+def _start_of_copy(video: VideoFile, start: float, exact: bool | None) -> Fraction | None:
+    """When the key frame is shown from which on a part is copied, in seconds; None: it is re-encoded."""
+    length, first = video.info.duration, None if exact else video.key_frame(start)
+    if first is not None and exact is None and start - first > _NEAR:
+        first = None
+    back = _NEAR
+    while first is not None and not video.stands_alone(first):
+        before = video.key_frame(max(0.0, float(first) - back)) if exact is False else None
+        first, back = before if before is not None and before < first else None, 2 * back
+    if length is not None and start >= length:
+        reason = f"it lasts {length:.2f} s, the clip starts at {start:.2f} s"
+        raise VideoError(video.path, reason, "Name an earlier time.")
+    return first
 
 
 def clip_name(source: Path | str, start: float, end: float) -> str:
@@ -216,52 +205,34 @@ def _stamp(seconds: float) -> str:
     return (f"{hours}h{minutes:02}m" if hours else f"{minutes}m") + f"{seconds:02}{part}s"
 
 
-def _copy(
-    source: Path | BinaryIO, first: Fraction, end: float, target: Path, file: BinaryIO, limits: Limits | None
-) -> VideoClip | None:
-    """Copies packets from a key frame on; None if the format of the clip does not take them."""
+def _copy(video: VideoFile, first: Fraction, end: float, file: BinaryIO, kind: str) -> tuple[float, bool]:
+    """Copies packets from a key frame on; what it gives and raises is that of `encode_part`."""
     import av
 
-    try:
-        with (
-            open_video(source, limits) as video,
-            av.open(file, "w", format=CONTAINERS[target.suffix.lower()]) as container,
-        ):
-            container.metadata["comment"] = CLIP
-            streams = {
-                stream.index: container.add_stream_from_template(stream, opaque=True) for stream in video.streams
-            }
-            container.start_encoding()
-            last = float(first)
-            for time, packet in video.packets(first, end):
-                if packet.stream.type == "video":
-                    last = max(last, float(time + (packet.duration or 0) * packet.time_base))
-                packet.stream = streams[packet.stream.index]
-                container.mux(packet)
-    except read_faults() as error:
-        _expect_room(error)
-        return None
-    return VideoClip(target, float(first), last, len(streams) > 1, True)
+    with explained(video.path, "cannot be copied"), av.open(file, "w", format=kind) as container:
+        container.metadata["comment"] = CLIP
+        streams = {stream.index: container.add_stream_from_template(stream, opaque=True) for stream in video.streams}
+        container.start_encoding()
+        last = float(first)
+        for time, packet in video.packets(first, end):
+            if packet.stream.type == "video":
+                last = max(last, float(time + (packet.duration or 0) * packet.time_base))
+            packet.stream = streams[packet.stream.index]
+            container.mux(packet)
+    return last, len(streams) > 1
 
 
 def encode_part(
-    source: Path | BinaryIO,
-    start: float,
-    end: float,
-    file: BinaryIO,
-    kind: str,
-    encoding: Encoding,
-    limits: Limits | None = None,
+    video: VideoFile, start: float, end: float, file: BinaryIO, kind: str, encoding: Encoding
 ) -> tuple[float, bool]:
-    """Encodes a part of a video with the first sound, upright, into a file.
+    """Encodes a part of an open video with the first sound, upright, into a file.
 
     Args:
-        source: the video file, or one that is open.
+        video: of [open_video][prvr_search.films.decode.open_video].
         start, end: in seconds from its start.
         file: to write to.
         kind: the format, as FFmpeg calls it.
         encoding: size, rate and time.
-        limits: what the video may ask for.
 
     Returns:
         when the part ends, in seconds from the start of the video, and whether it has sound.
@@ -270,17 +241,10 @@ def encode_part(
         VideoError: the video cannot be decoded, or the encoder does not take its pictures.
         OSError: the disk is full.
     """
-    with open_video(source, limits) as video, open_video(source, limits) as sound_file:
-        try:
-            frames = video.excerpt(start, end, most=encoding.most, rate=encoding.rate, patience=encoding.patience)
-            sound = sound_file.sound(start, end, encoding.patience)
-            last, has_sound = _encode(frames, sound, start, file, kind, encoding)
-        except VideoError:
-            raise
-        except read_faults() as error:
-            _expect_room(error)
-            reason = f"it cannot be encoded (FFmpeg: {short(error)})"
-            raise VideoError(video.path, reason, "Choose another format.") from error
+    frames = video.excerpt(start, end, most=encoding.most, rate=encoding.rate, patience=encoding.patience)
+    with closing(video.again()) as sound_file, explained(video.path, "it cannot be encoded", "Choose another format."):
+        sound = sound_file.sound(start, end, encoding.patience)
+        last, has_sound = _encode(frames, sound, start, file, kind, encoding)
     length = video.info.duration
     return end if length is None else min(end, max(length, last)), has_sound
 
@@ -330,10 +294,3 @@ def say_709(stream: Any) -> None:
     codec = stream.codec_context
     codec.colorspace = codec.color_primaries = codec.color_trc = BT709
     codec.color_range = LIMITED
-
-
-def _expect_room(error: Exception) -> None:
-    """Raises the error of the file system that is behind an error of FFmpeg, if the disk is full."""
-    code = getattr(error, "errno", None)
-    if code in DISK_FULL:
-        raise OSError(code, os.strerror(code)) from error

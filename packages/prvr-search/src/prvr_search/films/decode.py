@@ -19,6 +19,7 @@ from prvr_search.films.info import (
     VideoError,
     check_rate,
     check_size,
+    explained,
     info_of,
     read_faults,
     short,
@@ -76,6 +77,10 @@ class VideoFile:
         container, self._container, self._unread = self._container, None, False
         if container is not None:
             container.close()
+
+    def again(self) -> "VideoFile":
+        """The same file, so that two can read it at once; it is to be closed too."""
+        return VideoFile(self.path, self._file.again(), self._limits)
 
     @property
     def read_error(self) -> OSError | None:
@@ -171,7 +176,7 @@ class VideoFile:
         self._seek(start)
         if self._container.start_time is None:  # FFmpeg makes some up, which are not in the order of frames
             return None
-        try:
+        with explained(self.path, "cannot be read"):
             for packet, shown, decoded in self._stored(self._stream):
                 if latest is not None and decoded is not None and decoded > start:
                     break  # nothing is shown before it is decoded
@@ -179,8 +184,6 @@ class VideoFile:
                     if latest is not None and shown > start:
                         break
                     latest = shown
-        except read_faults() as error:
-            raise VideoError(self.path, f"cannot be read (FFmpeg: {short(error)})", MEND) from error
         return latest
 
     def stands_alone(self, first: Fraction) -> bool:
@@ -263,7 +266,8 @@ class VideoFile:
 
         options = {"max_pixels": str(self._limits.pixels)}
         self._file.seek(0)
-        try:
+        broken = "not a video, or one that is truncated or broken"
+        with explained(self.path, broken, "Copy it again, or remove it."):
             self._container = av.open(
                 self._file,
                 options=options,  # also while FFmpeg probes the file
@@ -272,9 +276,6 @@ class VideoFile:
                 buffer_size=_BUFFER,
                 metadata_errors="replace",
             )
-        except read_faults() as error:
-            reason = f"not a video, or one that is truncated or broken (FFmpeg: {short(error)})"
-            raise VideoError(self.path, reason, "Copy it again, or remove it.") from error
         self.origin = (self._container.start_time or 0) * TICK
         self._stream = video_stream(self.path, self._container)
         codec = self._stream.codec_context
@@ -367,11 +368,8 @@ class VideoFile:
     def _picture(self, frame: Any, most: int | None = None) -> Picture:
         if frame.rotation != self._rotation:
             self._rotation, self._matrix = frame.rotation, display_matrix(frame)
-        try:
+        with explained(self.path, f"its frames ({frame.format.name}) cannot be converted to colours"):
             return to_rgb(frame, self._stream.sample_aspect_ratio, self._matrix, most)
-        except read_faults() as error:
-            reason = f"its frames ({frame.format.name}) cannot be converted to colours (FFmpeg: {short(error)})"
-            raise VideoError(self.path, reason, MEND) from error
 
     def _timed(self, rate: float | None = None) -> Iterator[tuple[Fraction, Fraction, Any]]:
         """Every frame, or those that this rate needs, with start and length in seconds; starts never go back."""
@@ -476,6 +474,9 @@ class _Source:
         self._file, self._place = file, 0
         self.error: OSError | None = None
 
+    def again(self) -> "_Source":
+        return _Source(self._file)
+
     def tell(self) -> int:
         return self._place
 
@@ -516,7 +517,19 @@ def open_video(source: Path | str | BinaryIO, limits: Limits | None = None) -> I
         ...         print(frame.time, frame.pixels.shape)
     """
     if isinstance(source, str | Path):
-        with _opened(Path(source)) as file, open_video(file, limits) as video:
+        path = Path(source)
+        try:
+            if not path.is_file():
+                reason = "not a regular file" if path.exists() else "no such file"
+                raise VideoError(path, reason, "Name a video file, or a folder of them.")
+            if not path.stat().st_size:
+                raise VideoError(path, "it is empty (0 bytes)", "Copy it again, or remove it.")
+            opened = path.open("rb", buffering=0)
+        except OSError as error:
+            refused = VideoError(path, f"cannot be read ({error.strerror or error})", "Check the path and permissions.")
+            refused.passing = error
+            raise refused from error
+        with opened, open_video(opened, limits) as video:
             yield video
         return
     file = _Source(source)
@@ -526,20 +539,6 @@ def open_video(source: Path | str | BinaryIO, limits: Limits | None = None) -> I
     except VideoError as error:
         error.passing = error.passing or file.error
         raise
-
-
-def _opened(path: Path) -> BinaryIO:
-    try:
-        if not path.is_file():
-            reason = "not a regular file" if path.exists() else "no such file"
-            raise VideoError(path, reason, "Name a video file, or a folder of them.")
-        if not path.stat().st_size:
-            raise VideoError(path, "it is empty (0 bytes)", "Copy it again, or remove it.")
-        return path.open("rb", buffering=0)
-    except OSError as error:
-        refused = VideoError(path, f"cannot be read ({error.strerror or error})", "Check the path and permissions.")
-        refused.passing = error
-        raise refused from error
 
 
 def _is_whole(frame: Any, before: bool) -> bool:

@@ -1,17 +1,18 @@
 """What a video file states before it is decoded, when it was filmed, and what is wrong where it cannot be read."""
 
 import math
+import os
 import re
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
-from prvr.errors import DataError, InputError
+from prvr.errors import DISK_FULL, DataError, InputError
 
 MEND = "Convert it with another program, or remove it."
 MATROSKA = "matroska,webm"
@@ -109,6 +110,19 @@ def check_rate(rate: float) -> None:
         raise InputError(f"rate={rate}: expected a positive number of frames per second, {low:g} to {high:g}")
 
 
+@contextmanager
+def explained(path: Path, what: str, remedy: str = MEND) -> Iterator[None]:
+    """Raises a `VideoError` in the place of what PyAV raises because of a file; but that the disk is full, as it is."""
+    try:
+        yield
+    except VideoError:
+        raise
+    except read_faults() as error:
+        if (code := getattr(error, "errno", None)) in DISK_FULL:
+            raise OSError(code, os.strerror(code)) from error
+        raise VideoError(path, f"{what} (FFmpeg: {short(error)})", remedy) from error
+
+
 def read_faults() -> tuple[type[Exception], ...]:
     """The exceptions that PyAV raises because of a file; MemoryError where the file asks for more than there is."""
     import av
@@ -151,8 +165,8 @@ def info_of(container: Any, stream: Any, start: Fraction) -> VideoInfo:
             seconds -= start
     pace = stream.average_rate
     codec = stream.codec_context
-    others = [other.metadata for other in container.streams]  # that of the timecode among them
-    tags = [{key.lower(): value for key, value in part.metadata.items()} for part in (container, stream)]
+    parts = container, stream, *container.streams  # that of the timecode among them
+    tags = [{key.lower(): value for key, value in part.metadata.items()} for part in parts]
     return VideoInfo(
         width=codec.width,
         height=codec.height,
@@ -162,8 +176,8 @@ def info_of(container: Any, stream: Any, start: Fraction) -> VideoInfo:
         base_rate=float(base) if (base := stream.base_rate) else None,
         comment=tags[0].get("comment", ""),
         start_time=float(max(Fraction(0), start)),
-        timecode=next((part["timecode"] for part in [*tags[::-1], *others] if "timecode" in part), ""),
-        filmed=container_date(tags),
+        timecode=next((part["timecode"] for part in [tags[1], *tags] if "timecode" in part), ""),
+        filmed=container_date(tags[:2]),
     )
 
 

@@ -175,7 +175,7 @@ def volume_of(path: Path | int) -> str:
 
 def below(path: Path, folders: Sequence[Path]) -> bool:
     """Whether a path is one of some folders, or lies below one."""
-    return any(path == folder or folder in path.parents for folder in folders)
+    return any(map(path.is_relative_to, folders))
 
 
 def _identity(folder: Path) -> tuple[int, int]:

@@ -183,7 +183,16 @@ def read_picture(source: Path | str | bytes | np.ndarray) -> Picture:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the size is checked here
             with Image.open(io.BytesIO(content), formats=formats) as image:
-                _check_cost(label, image, content)
+                kind = image.format if image.format in PICTURE_PIXELS else "JPEG"  # MPO, which some cameras write
+                size, most = image.width * image.height, PICTURE_PIXELS[kind]
+                if kind == "JPEG":
+                    scans = content.count(_SCAN)
+                    most = _PROGRESSIVE_PIXELS if "progressive" in image.info else most
+                    kind, most = f"JPEG in {scans} scans", min(most, _SCANNED_PIXELS // scans)
+                if size > most:  # as its header says: it takes too much memory or time
+                    raise InputError(
+                        f"{label}: {size:,} pixels, at most {most:,} are decoded ({kind}). Make it smaller."
+                    )
                 if image.mode.startswith("I"):  # grey of 16 bits, which Pillow would cut off at 255
                     pixels = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
                 else:
@@ -204,15 +213,3 @@ def read_picture(source: Path | str | bytes | np.ndarray) -> Picture:
             f"{label}: cannot be read as a picture ({type(error).__name__}). Expected {', '.join(formats)}. Save it "
             "with another program."
         ) from error
-
-
-def _check_cost(label: str, image: Any, content: bytes) -> None:
-    """Refuses a picture whose header says that it takes too much memory or time to decode."""
-    kind = image.format if image.format in PICTURE_PIXELS else "JPEG"  # MPO, which some cameras write
-    pixels, most = image.width * image.height, PICTURE_PIXELS[kind]
-    if kind == "JPEG":
-        scans = content.count(_SCAN)
-        most = min(_PROGRESSIVE_PIXELS if "progressive" in image.info else most, _SCANNED_PIXELS // scans)
-        kind = f"JPEG in {scans} scans"
-    if pixels > most:
-        raise InputError(f"{label}: {pixels:,} pixels, at most {most:,} are decoded ({kind}). Make it smaller.")

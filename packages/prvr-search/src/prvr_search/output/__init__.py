@@ -1,8 +1,7 @@
 """Output of search results: a table for the terminal, JSON, CSV, an HTML page with pictures, timelines, chapters."""
 
 from prvr_search.output.files import write_chapters, write_csv, write_json, write_timeline
-from prvr_search.output.html import write_html
-from prvr_search.output.terminal import result_table
+from prvr_search.output.report import result_table, write_html
 from prvr_search.ranking.results import clock, clock_span
 
 WRITERS = {

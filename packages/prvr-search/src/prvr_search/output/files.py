@@ -9,12 +9,11 @@ import json
 import logging
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from fractions import Fraction
 from html import escape
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,13 +22,14 @@ from prvr.data.atomic import write_output
 from prvr.encoders import VideoEntry
 from prvr.errors import InputError, require
 from prvr.reading import is_unicode, printable
-from prvr_search.films import VideoError, VideoInfo, open_video
+from prvr_search.films import SubtitleLine, VideoError, VideoInfo, open_video
 from prvr_search.ranking.results import SearchResult
 
 FORMAT = 3
 """Version of the JSON: since 2 a hit holds its video as an object of its own, since 3 it has no confidence."""
 Place = Callable[[VideoEntry], str]
 """Where a video lies, for another program."""
+_SURROGATE = re.compile("[\ud800-\udfff]")  # lone ones: they stand for bytes that are not UTF-8
 _FORMULA = "=+-@\t\r\n＝＋－＠"  # the wide ones too: some programs take them for the narrow
 
 
@@ -41,10 +41,13 @@ def write_json(path: Path | str, results: Sequence[SearchResult]) -> None:
     Raises:
         prvr.data.DataError: the file cannot be written.
     """
-    rows = [_readable(asdict(result)) for result in results]
-    for row in rows:
-        row["hits"] = [{"rank": rank, **hit} for rank, hit in enumerate(row["hits"], 1)]
-    write_text(path, json.dumps({"format": FORMAT, "results": rows}, indent=1, allow_nan=False) + "\n")
+    rows = [
+        vars(result) | {"hits": [{"rank": rank, **vars(hit)} for rank, hit in enumerate(result.hits, 1)]}
+        for result in results
+    ]
+    text = json.dumps({"format": FORMAT, "results": rows}, default=_fields, ensure_ascii=False, allow_nan=False)
+    unicode = _SURROGATE.sub(lambda letter: f"\\\\u{ord(letter[0]):x}", text)
+    write_text(path, json.dumps(json.loads(unicode), indent=1) + "\n")
 
 
 def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
@@ -59,7 +62,7 @@ def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
 def csv_table(results: Sequence[SearchResult], place: Place = lambda video: video.path) -> str:
     """A line for each hit, UTF-8: query, rank, video, score, start, end, duration (seconds), path, the
     videos that were folded into it, with `; ` between them, the line that matches best, when it was
-    filmed and what says so.
+    filmed and what says so, and whether the line is `said` or `written`; neither for subtitles.
 
     A text that a spreadsheet would take for a formula, because it begins with `=`, `+`, `-`, `@`, a tab or a line end,
     gets a `'` before it. Control characters in names are written as escapes.
@@ -70,29 +73,22 @@ def csv_table(results: Sequence[SearchResult], place: Place = lambda video: vide
     """
     content = io.StringIO(newline="")
     writer = csv.writer(content)
-    names = "query,rank,video,score,start,end,duration,path,alike,line,filmed,filmed_by"
+    names = "query,rank,video,score,start,end,duration,path,alike,line,filmed,filmed_by,line_kind"
     writer.writerow(names.split(","))
     for result in results:
         for rank, hit in enumerate(result.hits, 1):
-            video, line = hit.video, hit.lines[0].text if hit.lines else ""
+            video, line = hit.video, hit.lines[0] if hit.lines else SubtitleLine(0.0, 0.0, "")
             times = [f"{value:.3f}" for value in (hit.start, hit.end, video.duration)]
-            texts = map(cell, (place(video), "; ".join(other.id for other in hit.alike), line))
+            texts = map(cell, (place(video), "; ".join(other.id for other in hit.alike), line.text))
             first = cell(result.query), rank, cell(video.id), f"{hit.score:.6f}"
-            writer.writerow([*first, *times, *texts, video.filmed, video.filmed_by])
+            writer.writerow([*first, *times, *texts, video.filmed, video.filmed_by, line.kind])
     return content.getvalue()
 
 
-def _readable(value: Any) -> Any:
-    """A value whose texts every program can read that reads JSON: Unicode has no lone surrogates."""
-    if isinstance(value, str):
-        return value if is_unicode(value) else printable(value)
-    if isinstance(value, list | tuple):
-        return [_readable(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    readable = {key: _readable(item) for key, item in value.items()}
-    path = value.get("path", "")
-    return readable if is_unicode(path) else readable | {"path_bytes": quote(os.fsencode(path))}
+def _fields(record: Any) -> dict[str, Any]:
+    """The fields of a record, and the bytes of a path that is not Unicode."""
+    path = vars(record).get("path", "")
+    return vars(record) if is_unicode(path) else vars(record) | {"path_bytes": quote(os.fsencode(path))}
 
 
 def cell(text: str) -> str:
@@ -122,14 +118,10 @@ def write_text(path: Path | str, text: str) -> None:
 
 
 def write_stdout(content: bytes) -> None:
-    """Writes bytes to standard output, or what stands for it, as they are, whatever its encoding and line ends."""
+    """Writes bytes to standard output as they are, whatever its encoding and line ends."""
     sys.stdout.flush()
-    binary = getattr(sys.stdout, "buffer", None)
-    if binary is None:  # a program that embeds the command has put a file of text there
-        sys.stdout.write(content.decode("utf-8", "surrogateescape"))
-        return
-    binary.write(content)
-    binary.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
 
 
 logger = logging.getLogger(__name__)
@@ -140,11 +132,6 @@ CHAPTERS = (".vtt", ".ffmeta", ".txt")
 """Endings of files of chapters: WebVTT, or the metadata of FFmpeg."""
 _NEAR = 0.05  # share by which an average rate may be below that of the timecode: frames are dropped
 _ROUNDING = 1e-4  # frames
-
-
-def has_timelines() -> bool:
-    """Whether OpenTimelineIO is installed."""
-    return find_spec("opentimelineio") is not None
 
 
 def write_timeline(path: Path | str, results: Sequence[SearchResult]) -> None:
@@ -243,13 +230,13 @@ def write_chapters(path: Path | str, results: Sequence[SearchResult]) -> None:
     if result is None:
         raise InputError(f"{path}: no results, so there are no chapters.")
     title = " ".join(printable(result.query).split())
-    times = [(round(1000 * span.start), round(1000 * span.end)) for span in result.hits[0].moments]
+    times = sorted((round(1000 * span.start), round(1000 * span.end)) for span in result.hits[0].moments)
     if suffix == ".vtt":
-        cues = (f"{_stamp(start)} --> {_stamp(end)}\n{escape(title, quote=False)}" for start, end in sorted(times))
+        cues = (f"{_stamp(start)} --> {_stamp(end)}\n{escape(title, quote=False)}" for start, end in times)
         write_text(path, "\n\n".join(["WEBVTT", *cues]) + "\n")
         return
-    title = "".join(f"\\{letter}" if letter in "=;#\\" else letter for letter in title)
-    parts = (f"[CHAPTER]\nTIMEBASE=1/1000\nSTART={start}\nEND={end}\ntitle={title}" for start, end in sorted(times))
+    title = re.sub(r"([=;#\\])", r"\\\1", title)
+    parts = (f"[CHAPTER]\nTIMEBASE=1/1000\nSTART={start}\nEND={end}\ntitle={title}" for start, end in times)
     write_text(path, "\n".join([";FFMETADATA1", *parts]) + "\n")
 
 

@@ -34,11 +34,13 @@ from prvr_search.ranking.scores import (
 )
 from prvr_search.ranking.snapshot import Numbers, Snapshot, features_hash
 from prvr_search.store.lines import Lines
-from prvr_search.vectors.embedding import cut_windows, embed, index_key
 from prvr_search.vectors.files import (
     CATALOGUE,
     Arrays,
     VectorsChanged,
+    cut_windows,
+    embed,
+    index_key,
     join_vectors,
     open_vectors,
     windows_of,

@@ -6,24 +6,13 @@ Examples:
 
 from prvr_search.serve.app import create_app
 from prvr_search.serve.server import serve
-from prvr_search.serve.settings import (
-    EVERYWHERE,
-    ServeLimits,
-    ServeSettings,
-    check_bind,
-    read_host,
-    read_root,
-    read_token,
-)
+from prvr_search.serve.settings import ServeLimits, ServeSettings, check_bind, read_token
 
 __all__ = [
-    "EVERYWHERE",
     "ServeLimits",
     "ServeSettings",
     "check_bind",
     "create_app",
-    "read_host",
-    "read_root",
     "read_token",
     "serve",
 ]

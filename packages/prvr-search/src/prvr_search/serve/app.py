@@ -1,32 +1,29 @@
 """The application: the page and the API, behind the middleware that refuses."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
-from fastapi import APIRouter, FastAPI, HTTPException, Query, Request, Response
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import Query as Address
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
-from starlette.responses import StreamingResponse
 
-import prvr_search
 from prvr import __version__
 from prvr.errors import InputError, MissingExtraError
 from prvr.reading import printable
-from prvr_search import Library, SearchResult
-from prvr_search.films import SubtitleLine, VideoError
+from prvr_search import Library, Query, SearchFilter, SearchResult
+from prvr_search.films import SubtitleLine, VideoError, clip_name
 from prvr_search.ranking.filters import CONDITIONS
 from prvr_search.serve import schema
-from prvr_search.serve.files import PREVIEW_TYPES, PreviewKind, encode_preview, encode_thumbnail, pieces_of, send_file
-from prvr_search.serve.schema import Key, Seconds
+from prvr_search.serve.files import OpenFile, cut_clip, encode_preview, encode_thumbnail
+from prvr_search.serve.schema import Key, PreviewKind, Seconds
 from prvr_search.serve.security import COOKIE, PICTURE, SecurityMiddleware, Sessions
 from prvr_search.serve.service import Busy, Service
 from prvr_search.serve.settings import ServeSettings
@@ -45,6 +42,7 @@ _ROUNDING = 0.001  # seconds by which a preview may be too long: times in addres
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
 _ERRORS = {code: {"model": schema.ErrorResponse} for code in (400, 401, 403, 404, 409, 410, 413, 415, 501, 503)}
 _BYTES = "application/octet-stream"
+_EXPORTS = {"csv": "text/csv", "otio": _BYTES}
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 
 
@@ -82,9 +80,10 @@ def create_app(library: Library, settings: ServeSettings | None = None, *, updat
         docs_url=None,  # these pages load scripts from other sites
         redoc_url=None,
         lifespan=lifespan,
+        responses=_ERRORS,  # pyright: ignore[reportArgumentType]
     )
     app.state.service = service
-    app.include_router(_router(service, sessions))
+    _add_routes(app, service, sessions)
     inputs = "\n        ".join(
         f'<label>{each.label} <input name="{each.name}" {_INPUTS[each.kind]} placeholder="{each.example}"></label>'
         for each in CONDITIONS.values()  # the script reads from their types how values are sent
@@ -134,34 +133,32 @@ def _media(*types: str) -> dict[str, Any]:
     return {"response_class": Response, "responses": {200: {"content": dict.fromkeys(types, _BINARY)}}}
 
 
-def _router(service: Service, sessions: Sessions) -> APIRouter:
+def _add_routes(app: FastAPI, service: Service, sessions: Sessions) -> None:
     """All routes but the page."""
-    router = APIRouter(responses=_ERRORS)  # pyright: ignore[reportArgumentType]
 
-    @router.get("/health")
+    @app.get("/health")
     async def health() -> dict[str, str]:
         """Liveness: whether the server answers."""
         return {"status": "ok"}
 
-    @router.get("/ready")
+    @app.get("/ready")
     async def ready() -> dict[str, str | int]:
         """Readiness: whether the server can search now, and how many of the videos."""
         if not service.ready:
             raise Busy("the index is being prepared, or cannot be read; see the server log")
-        done, total = service.progress
-        return {"status": "ready", "done": done, "total": total}
+        return {"status": "ready", **service.progress}
 
-    @router.get("/metrics", response_class=PlainTextResponse)
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Metrics for Prometheus."""
         return Response(generate_latest(service.registry), media_type=CONTENT_TYPE_LATEST)
 
-    @router.get("/api/info", response_model=schema.InfoResponse)
+    @app.get("/api/info", response_model=schema.InfoResponse)
     async def info() -> dict[str, Any]:
         """The index, its model, and the limits of the server."""
         return service.info
 
-    @router.post("/api/session")
+    @app.post("/api/session")
     async def session(request: Request, response: Response) -> dict[str, int]:
         """Exchange the token for a cookie, for players; gives its lifetime."""
         response.set_cookie(
@@ -175,64 +172,64 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
         )
         return {"seconds": sessions.seconds}
 
-    def asked(request: schema.QueryRequest, image: Any = None) -> prvr_search.Query:
+    def asked(request: schema.QueryRequest | schema.SearchParameters, image: Any = None) -> Query:
         like = request.like and (service.catalogue.get(request.like.key).id, request.like.start, request.like.end)
         parts = request.subtitles, request.then, request.within
-        return prvr_search.Query(request.texts, request.without, image, like, *parts)
+        return Query(request.texts, request.without, image, like, *parts)
 
     async def answers(
-        queries: Sequence[prvr_search.Query], request: schema.ResultLimits, where: BaseModel | None
+        queries: Sequence[Query], request: schema.ResultLimits, where: BaseModel | None
     ) -> Sequence[SearchResult]:
         limits = service.limits
         k, moments = request.k or min(10, limits.results), request.moments or min(3, limits.moments)
         texts = [text for query in queries for text in (*query.texts, *query.without, query.subtitles, query.then)]
         for name, value, most in (
             ("queries", len(queries), limits.batch),
-            ("characters of a sentence", max(map(len, texts), default=0), limits.query_characters),
+            ("characters of a sentence", max(map(len, texts)), limits.query_characters),
             ("k", k, limits.results),
             ("moments", moments, limits.moments),
         ):
             if value > most:
                 raise HTTPException(400, f"{name}: {value}, at most {most}")
         conditions = {name: getattr(where, name) for name in CONDITIONS} if where else {}
-        return await service.search(queries, k, moments, prvr_search.SearchFilter(**conditions))
+        return await service.search(queries, k, moments, SearchFilter(**conditions))
 
-    @router.get("/api/search", response_model=schema.SearchResponse)
-    async def search(options: Annotated[schema.SearchParameters, Query()]) -> SearchResult:
+    @app.get("/api/search", response_model=schema.SearchResponse)
+    async def search(options: Annotated[schema.SearchParameters, Address()]) -> SearchResult:
         """Videos and moments for a query."""
-        return (await answers([asked(options.query)], options, options))[0]
+        return (await answers([asked(options)], options, options))[0]
 
     body = {"requestBody": {"content": {"application/octet-stream": _BINARY}}}
 
-    @router.post(PICTURE, openapi_extra=body, response_model=schema.SearchResponse)
-    async def search_picture(request: Request, options: Annotated[schema.SearchParameters, Query()]) -> SearchResult:
+    @app.post(PICTURE, openapi_extra=body, response_model=schema.SearchResponse)
+    async def search_picture(request: Request, options: Annotated[schema.SearchParameters, Address()]) -> SearchResult:
         """Videos and moments for a picture; the body is its file (JPEG, PNG, WebP, GIF, BMP), which is not kept."""
-        query = asked(options.query, await service.picture(request.body))
+        query = asked(options, await service.picture(request.body))
         return (await answers([query], options, options))[0]
 
-    @router.post("/api/search", response_model=schema.BatchResponse)
+    @app.post("/api/search", response_model=schema.BatchResponse)
     async def search_many(batch: schema.BatchRequest) -> dict[str, Sequence[SearchResult]]:
         """Videos and moments for several queries."""
-        queries = [prvr_search.Query(each) if isinstance(each, str) else asked(each) for each in batch.queries]
+        queries = [Query(each) if isinstance(each, str) else asked(each) for each in batch.queries]
         return {"results": await answers(queries, batch, batch.where)}
 
-    @router.get("/api/videos", response_model=schema.VideosResponse)
+    @app.get("/api/videos", response_model=schema.VideosResponse)
     async def videos(
-        offset: Annotated[int, Query(ge=0, le=10**12)] = 0,
-        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-        newest: Annotated[bool, Query(description="by when they were filmed")] = False,
-        name: Annotated[str, Query(max_length=1000, description="a part of the name")] = "",
+        offset: Annotated[int, Address(ge=0, le=10**12)] = 0,
+        limit: Annotated[int, Address(ge=1, le=1000)] = 100,
+        newest: Annotated[bool, Address(description="by when they were filmed")] = False,
+        name: Annotated[str, Address(max_length=1000, description="a part of the name")] = "",
     ) -> dict[str, Any]:
         """The videos of the index, a page at a time."""
         videos = service.catalogue.listed(name, newest)
         return {"total": len(videos), "videos": videos[offset : offset + limit]}
 
-    @router.get("/api/videos/{key}")
+    @app.get("/api/videos/{key}")
     async def video(key: Key) -> schema.Video:
         """A video of the index."""
         return service.catalogue.get(key)  # pyright: ignore[reportReturnType]
 
-    @router.get("/api/videos/{key}/clip", **_media(_BYTES))
+    @app.get("/api/videos/{key}/clip", **_media(_BYTES))
     async def clip(key: Key, start: Seconds, end: Seconds) -> Response:
         """A part of a video as a file: copied without loss if a key frame lies at most a second before, else encoded;
         copied from an earlier key frame if encoding takes too long.
@@ -240,38 +237,37 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
         longest = service.limits.clip_seconds
         if not start < end <= start + longest:
             raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
-        name, made = await service.clip(key, start, end)
-        size = made.seek(0, os.SEEK_END)
-        headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(printable(name))}"}
-        return StreamingResponse(pieces_of(made, 0, size), 200, headers | {"Content-Length": str(size)}, _BYTES)
+        name = clip_name(service.catalogue.get(key).id, start, end)
+        made = await service.of_file(key, lambda file: cut_clip(file, service.limits, start, end, name))
+        return OpenFile(made, filename=printable(name), media_type=_BYTES)
 
-    @router.post("/api/export", **_media("text/csv", _BYTES))
+    @app.post("/api/export", **_media(*_EXPORTS.values()))
     async def export(request: schema.ExportRequest) -> Response:
         """Results as a file for a spreadsheet or an editor; paths are those below the folder of videos."""
-        content, suffix = await service.exported(request)
-        headers = {"Content-Disposition": f'attachment; filename="results.{suffix}"'}
-        return Response(content, 200, headers, "text/csv" if suffix == "csv" else _BYTES)
+        headers = {"Content-Disposition": f'attachment; filename="results.{request.kind}"'}
+        return Response(await service.exported(request), 200, headers, _EXPORTS[request.kind])
 
-    @router.get("/api/videos/{key}/thumbnail", **_media("image/jpeg"))
+    @app.get("/api/videos/{key}/thumbnail", **_media("image/jpeg"))
     async def thumbnail(
-        key: Key, t: Seconds = 0.0, width: Annotated[int, Query(ge=16, le=1280, description="pixels")] = 320
+        key: Key, t: Seconds = 0.0, width: Annotated[int, Address(ge=16, le=1280, description="pixels")] = 320
     ) -> Response:
         """A picture of a video at a time."""
         return Response(await service.media(key, encode_thumbnail, round(t, 2), width), 200, _IMMUTABLE, "image/jpeg")
 
-    @router.head("/api/videos/{key}/file", include_in_schema=False)
-    @router.get("/api/videos/{key}/file", **_media("*/*"))
-    async def file(request: Request, key: Key) -> Response:
+    @app.head("/api/videos/{key}/file", include_in_schema=False)
+    @app.get("/api/videos/{key}/file", **_media("*/*"))
+    async def file(key: Key) -> Response:
         """The file of a video, or a range of it (Range)."""
         opened = await service.of_video(key, service.catalogue.opened)
-        return send_file(request, service.catalogue.get(key), opened)
+        headers = {"ETag": f'"{key}"', "Cache-Control": "private, no-cache"}
+        return OpenFile(opened, headers=headers, media_type=schema.media_type(service.catalogue.get(key)))
 
-    @router.get("/api/videos/{key}/lines")
+    @app.get("/api/videos/{key}/lines")
     async def lines(key: Key) -> Sequence[SubtitleLine]:
         """The lines of the subtitles of a video, and of what is said or written, in order of time."""
         return await service.of_video(key, service.lines)
 
-    @router.get("/api/videos/{key}/preview", **_media(*PREVIEW_TYPES.values()))
+    @app.get("/api/videos/{key}/preview", **_media("video/mp4", "video/webm"))
     async def preview(
         key: Key, start: Seconds = 0.0, end: Seconds | None = None, kind: PreviewKind = "mp4"
     ) -> Response:
@@ -282,6 +278,4 @@ def _router(service: Service, sessions: Sessions) -> APIRouter:
             raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
         end = min(end, max(service.catalogue.get(key).duration, start + 0.1))
         content = await service.media(key, encode_preview, start, end, kind)
-        return Response(content, 200, _IMMUTABLE, PREVIEW_TYPES[kind])
-
-    return router
+        return Response(content, 200, _IMMUTABLE, f"video/{kind}")

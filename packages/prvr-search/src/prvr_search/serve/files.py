@@ -8,29 +8,29 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, get_args
 from unicodedata import combining, normalize
 
-from fastapi import HTTPException, Request, Response
-from starlette.concurrency import run_in_threadpool
-from starlette.responses import StreamingResponse
+from fastapi import HTTPException
+from starlette.datastructures import MutableHeaders
+from starlette.responses import FileResponse
+from starlette.staticfiles import NotModifiedResponse
+from starlette.types import Receive, Scope, Send
 
 from prvr.encoders import VideoEntry
-from prvr_search.films.clips import ENCODERS, Encoding, clip_name, encode_part, start_of_copy, write_part
+from prvr_search.films.clips import ENCODERS, Encoding, encode_part, write_part
+from prvr_search.films.decode import open_video
 from prvr_search.films.listing import volume_of
 from prvr_search.films.thumbnails import thumbnail
 from prvr_search.ranking.filters import filmed
-from prvr_search.serve.schema import key_of, media_type
+from prvr_search.serve.schema import PreviewKind, key_of
 from prvr_search.serve.settings import ServeLimits
 from prvr_search.store.proof import Stamp, stamp_of
 
-PreviewKind = Literal["mp4", "webm"]
-PREVIEW_TYPES: dict[PreviewKind, str] = {"mp4": "video/mp4", "webm": "video/webm"}
-_CHUNK = 256 * 1024  # bytes that are read at once: with 64 KiB a download is slower
-_RANGE = re.compile(r"bytes=(\d{1,18})?-(\d{1,18})?")
+_RANGE = re.compile(r"bytes=(\d{1,18}-\d{0,18}|-\d{1,18})")
 
 
 def volume_and_stamp(file: BinaryIO) -> tuple[str, *Stamp]:
@@ -127,35 +127,36 @@ def _plain(text: str) -> str:
     return "".join(letter for letter in normalize("NFKD", text.casefold()) if not combining(letter))
 
 
-def send_file(request: Request, video: VideoEntry, file: BinaryIO) -> Response:
-    """The answer that sends an open file, or the range of it that is asked for, and closes it."""
-    size, tag = video.size, f'"{key_of(video)}"'
-    headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Accept-Ranges": "bytes"}
-    asked = _RANGE.fullmatch(request.headers.get("range", ""))
-    first, last = asked.groups() if asked else (None, None)
-    start, stop, status = 0, size, 200
-    if (first or last) and request.headers.get("if-range", tag) == tag:
-        start = int(first) if first else max(0, size - int(last or 0))
-        stop = min(size, int(last) + 1) if first and last else size
-        status = 206 if start < stop else 416
-        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}" if start < stop else f"bytes */{size}"
-    if tag in request.headers.get("if-none-match", ""):
-        status = 304
-    if status in (304, 416):
-        file.close()
-        return Response(status_code=status, headers=headers)
-    headers["Content-Length"] = str(stop - start)
-    pieces = pieces_of(file, start, start if request.method == "HEAD" else stop)
-    return StreamingResponse(pieces, status, headers, media_type(video))
+class OpenFile(FileResponse):
+    """Sends an open file, or the range of it that is asked for, and closes it. Its path is not opened again.
 
+    Args:
+        file: the file, which is sent from its start.
+        options: arguments of `FileResponse`, of which it needs the media type.
+    """
 
-async def pieces_of(file: BinaryIO, start: int, stop: int) -> AsyncIterator[bytes]:
-    """The bytes of an open file from `start` to `stop`, which is then closed."""
-    with file:
-        file.seek(start)
-        while start < stop and (piece := await run_in_threadpool(file.read, min(_CHUNK, stop - start))):
-            start += len(piece)
-            yield piece
+    chunk_size = 256 * 1024  # bytes that are read at once: with 64 KiB a download is slower
+
+    def __init__(self, file: BinaryIO, **options: Any) -> None:
+        self._file = file
+        file.seek(0)
+        super().__init__(self, stat_result=os.fstat(file.fileno()), **options)  # pyright: ignore[reportArgumentType]
+
+    def __index__(self) -> int:
+        """Another descriptor of the file: `open` takes it in place of a path when the file is sent, and closes it."""
+        return os.dup(self._file.fileno())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers without the content where the client has it; and with all of it where several ranges are asked for,
+        or what is no range.
+        """
+        headers = MutableHeaders(scope=scope)
+        if not _RANGE.fullmatch(headers.get("range", "")):
+            del headers["range"]
+        is_known = self.headers["etag"] in headers.get("if-none-match", "")
+        with self._file:
+            without = {**scope, "extensions": {}}  # some servers would send a path by themselves
+            await (NotModifiedResponse(self.headers) if is_known else super()).__call__(without, receive, send)
 
 
 def encode_thumbnail(file: BinaryIO, limits: ServeLimits, at: float, width: int) -> bytes:
@@ -171,7 +172,7 @@ def preview_kinds() -> list[PreviewKind]:
     """The kinds of preview that the installed PyAV can encode."""
     import av
 
-    return [kind for kind in PREVIEW_TYPES if ENCODERS[kind][0] in av.codecs_available]
+    return [kind for kind in get_args(PreviewKind) if ENCODERS[kind][0] in av.codecs_available]
 
 
 def encode_preview(file: BinaryIO, limits: ServeLimits, start: float, end: float, kind: PreviewKind) -> bytes:
@@ -185,12 +186,13 @@ def encode_preview(file: BinaryIO, limits: ServeLimits, start: float, end: float
         raise HTTPException(501, f"this server cannot make {kind} previews")
     encoding = Encoding(limits.preview_pixels, 30.0, 1, limits.media_seconds / 2, _in_time(limits.media_seconds))
     target = io.BytesIO()
-    encode_part(file, start, end, target, kind, encoding, limits.video)
+    with open_video(file, limits.video) as video:
+        encode_part(video, start, end, target, kind, encoding)
     return target.getvalue()
 
 
-def cut_clip(file: BinaryIO, limits: ServeLimits, start: float, end: float, name: str) -> tuple[str, BinaryIO]:
-    """A part of an open video as a file of its own, see `write_clip`, and its name.
+def cut_clip(file: BinaryIO, limits: ServeLimits, start: float, end: float, name: str) -> BinaryIO:
+    """A part of an open video as a file of its own, see `write_clip`, in the container that its name says.
 
     Where re-encoding takes too long, it is copied from the key frame before, however far away that is.
 
@@ -198,19 +200,18 @@ def cut_clip(file: BinaryIO, limits: ServeLimits, start: float, end: float, name
         VideoError: it cannot be decoded, or is shorter.
         HTTPException: it takes too long.
     """
-    target = Path(clip_name(name, start, end))
     made = tempfile.TemporaryFile()  # noqa: SIM115 (it is sent, then closed)
     for exact in (None, False):
         seconds = limits.media_seconds / 2
         encoding = Encoding(threads=1, patience=seconds / 2, before_picture=_in_time(seconds))
         try:
-            first = start_of_copy(file, start, exact, limits.video)
-            write_part(file, first, start, end, target, made, encoding, limits.video)
+            with open_video(file, limits.video) as video:
+                write_part(video, start, end, Path(name), made, exact, encoding)
             break
         except HTTPException:
             if exact is False:
                 raise
-    return target.name, made
+    return made
 
 
 def _in_time(seconds: float) -> Callable[[], None]:

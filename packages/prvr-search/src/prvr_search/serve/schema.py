@@ -120,6 +120,7 @@ PARTS = 16
 Seconds = Annotated[float, Field(ge=0, le=7 * 24 * 3600.0, allow_inf_nan=False)]
 """A time in a video."""
 ExportKind = Literal["csv", "otio"]
+PreviewKind = Literal["mp4", "webm"]
 Words = Annotated[str, Field(max_length=1000)]
 Sentence = Annotated[Words, Field(min_length=1)]
 Sentences = Annotated[list[Sentence], Field(max_length=PARTS)]
@@ -191,9 +192,9 @@ class ResultLimits(Record):
 class SearchParameters(ResultLimits, QueryParts, _conditions(by_name=True)):
     """What the address of a search takes."""
 
-    q: Sentences = []
+    texts: Annotated[Sentences, Field(alias="q")] = []
     """a sentence; several must all match"""
-    like: Key | None = None
+    key: Annotated[Key | None, Field(alias="like")] = None
     """`video.key` of a hit; search for similar moments"""
     start: Seconds = 0.0
     """with `like`: its start in seconds"""
@@ -201,11 +202,9 @@ class SearchParameters(ResultLimits, QueryParts, _conditions(by_name=True)):
     """with `like`: its end in seconds"""
 
     @property
-    def query(self) -> QueryRequest:
-        """The query."""
-        like = LikeRequest(key=self.like, start=self.start, end=self.end) if self.like else None
-        parts = {name: getattr(self, name) for name in QueryParts.model_fields}
-        return QueryRequest(texts=self.q, like=like, **parts)
+    def like(self) -> LikeRequest | None:
+        """The moment."""
+        return LikeRequest(key=self.key, start=self.start, end=self.end) if self.key else None
 
 
 class BatchRequest(ResultLimits, extra="forbid"):
@@ -229,9 +228,9 @@ class ExportedHit(Record, extra="forbid"):
     """`video.key` of the hit"""
     start: Seconds
     end: Seconds
-    score: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    line: Words = ""
-    """the line of subtitles that was found"""
+    score: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    lines: list[SubtitleLine] = []
+    """the lines that match, best first"""
 
 
 class ExportRequest(Record, extra="forbid"):
@@ -270,7 +269,7 @@ class InfoResponse(Record):
     zero_shot: bool
     """whether the encoder alone ranks the videos, without a trained model"""
     encoder: str
-    previews: list[Literal["mp4", "webm"]]
+    previews: list[PreviewKind]
     """kinds of preview that this server can make"""
     exports: list[ExportKind]
     """kinds of file that this server can make of results"""

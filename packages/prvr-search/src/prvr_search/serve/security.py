@@ -1,6 +1,5 @@
 """Who may ask: names by which the server may be called, its token, cookies for players, and what refuses the rest."""
 
-import hashlib
 import hmac
 import logging
 import math
@@ -57,10 +56,8 @@ class Sessions:
 
     def accepts_header(self, header: str | None) -> bool:
         """Whether an Authorization header holds the token, compared in constant time."""
-        if self.token is None:
-            return True
         scheme, _, token = (header or "").partition(" ")
-        return _are_equal(token.strip(), self.token) and scheme.lower() == "bearer"
+        return self.token is None or (_are_equal(token.strip(), self.token) and scheme.lower() == "bearer")
 
     def new_cookie(self) -> str:
         """The value of a new cookie: the time at which it expires, signed."""
@@ -73,7 +70,7 @@ class Sessions:
         return _are_equal(signature, self._sign(expires)) and time.time() < int(expires)
 
     def _sign(self, text: str) -> str:
-        return hmac.new(self.secret, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+        return hmac.new(self.secret, text.encode("utf-8", "replace"), "sha256").hexdigest()
 
 
 def _are_equal(text: str, expected: str) -> bool:

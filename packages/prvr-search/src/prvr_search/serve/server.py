@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from types import FrameType
 from typing import Any, cast
 
@@ -96,16 +97,15 @@ class Connection(H11Protocol):
         """
         if len(among) <= most:
             return True
-        waits = {other: other.waits() for other in among if other is not self}
-
-        def precedence(other: Connection) -> tuple[bool, float]:
-            what, seconds = waits[other]
-            return what == "head", min(seconds, math.inf if what == "head" else time.monotonic() - other._received)
-
-        least = {"head": 0.0, "body": 0.0, "taking": _PATIENCE}
-        slow = [other for other, (what, seconds) in waits.items() if seconds >= least.get(what, math.inf)]
+        now, least = time.monotonic(), {"head": 0.0, "body": 0.0, "taking": _PATIENCE}
+        slow = [
+            (what == "head", seconds if what == "head" else min(seconds, now - other._received), other)
+            for other in among
+            for what, seconds in [other.waits()]
+            if other is not self and seconds >= least.get(what, math.inf)
+        ]
         if slow:
-            max(slow, key=precedence).drop()
+            max(slow, key=itemgetter(0, 1))[2].drop()
         return bool(slow)
 
     def data_received(self, data: bytes) -> None:
@@ -209,12 +209,8 @@ class Server(uvicorn.Server):
         """Lets requests end within the grace period, then cuts them off."""
         loop, grace = asyncio.get_running_loop(), self.limits.grace_seconds
         loop.call_later(_ANSWERED * grace, self.service.end)
-        loop.call_later(_CUT * grace, self._cut)
+        loop.call_later(_CUT * grace, lambda: [connection.drop() for connection in tuple(self.connections)])
         await super().shutdown(sockets)
-
-    def _cut(self) -> None:
-        for connection in tuple(self.connections):
-            connection.drop()
 
 
 def serve(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
@@ -22,10 +23,10 @@ from prvr.errors import InputError, PrvrError
 from prvr_search import Library, Query, SearchFilter, SearchResult, VideoIndex
 from prvr_search.films import SubtitleLine
 from prvr_search.films.picture import read_picture
-from prvr_search.output.files import csv_table, has_timelines, timeline
+from prvr_search.output.files import csv_table, timeline
 from prvr_search.ranking.results import Moment, SearchHit
-from prvr_search.serve.files import Catalogue, cut_clip, preview_kinds
-from prvr_search.serve.schema import ExportRequest, key_of
+from prvr_search.serve.files import Catalogue, preview_kinds
+from prvr_search.serve.schema import ExportRequest
 from prvr_search.serve.settings import ServeSettings
 from prvr_search.vectors.model import UNTRAINED, EncodesPictures
 
@@ -103,7 +104,6 @@ class Workers:
 
     def close(self, seconds: float) -> bool:
         """Ends the threads after their current jobs, and returns whether they ended within this time."""
-        self._ended = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         return not wait(tuple(self._jobs), max(0.0, seconds)).not_done
 
@@ -271,70 +271,66 @@ class Service:
         """
         return await self._media.run(partial(find, self.catalogue.get(key)))
 
-    def lines(self, video: VideoEntry) -> Sequence[SubtitleLine]:
-        """The lines of the subtitles of a video, in order of time."""
-        return self._library.store.lines.of(video.sha256)
-
-    async def media(self, key: str, make: Callable[..., bytes], *options: Any) -> bytes:
-        """What `make(file, limits, *options)` makes of the file of a video, which is checked even if that was kept.
+    async def of_file(self, key: str, make: Callable[[BinaryIO], T]) -> T:
+        """What a function makes of the open file of a video, in a thread.
 
         Raises:
             Busy: too much work is waiting.
             HTTPException: the file is not served, or nothing can be made of it.
         """
 
-        def made(video: VideoEntry) -> bytes:
+        def made(video: VideoEntry) -> T:
             with self.catalogue.opened(video) as file:
-                return self._make(file, key_of(video), make, *options)
+                return make(file)
 
         return await self.of_video(key, made)
 
-    async def exported(self, request: ExportRequest) -> tuple[str, str]:
-        """Hits that a client shows as a file, and its ending; errors as of `media`, and where the extra is missing."""
+    async def media(self, key: str, make: Callable[..., bytes], *options: Any) -> bytes:
+        """What `make(file, limits, *options)` makes, maybe earlier; the file is checked now. Errors as of `of_file`."""
+        return await self.of_file(key, lambda file: self._make(file, key, make, *options))
+
+    def lines(self, video: VideoEntry) -> Sequence[SubtitleLine]:
+        """The lines of the subtitles of a video, in order of time."""
+        return self._library.store.lines.of(video.sha256)
+
+    async def exported(self, request: ExportRequest) -> str:
+        """Hits that a client shows as the content of a file; errors as of `media`, and where the extra is missing."""
 
         def write() -> str:
-            hits = []
-            for each in request.hits:
-                moment = Moment(each.start, each.end, each.score or 0.0)
-                lines = (SubtitleLine(each.start, each.end, each.line),) if each.line else ()
-                video = self.catalogue.get(each.key)
-                hits.append(SearchHit(video, moment.score, each.start, each.end, (moment,), (), lines=lines))
+            hits = [
+                SearchHit(
+                    self.catalogue.get(hit.key), hit.score, hit.start, hit.end,
+                    (Moment(hit.start, hit.end, hit.score),), (), lines=tuple(hit.lines),
+                )
+                for hit in request.hits
+            ]  # fmt: skip
             results = [SearchResult(request.query, tuple(hits), len(self.catalogue), "exact")]
             if request.kind == "csv":
                 return csv_table(results, lambda video: video.id)
             return timeline(results, ".otio", lambda video: quote(video.id))
 
-        return await self._media.run(write), request.kind
-
-    async def clip(self, key: str, start: float, end: float) -> tuple[str, BinaryIO]:
-        """A part of a video as a file of its own, with its name; errors as of `media`."""
-
-        def made(video: VideoEntry) -> tuple[str, BinaryIO]:
-            with self.catalogue.opened(video) as file:
-                return cut_clip(file, self.limits, start, end, video.id)
-
-        return await self.of_video(key, made)
+        return await self._media.run(write)
 
     @property
-    def progress(self) -> tuple[int, int]:
-        """How many videos can be searched, and how many there are in all."""
+    def progress(self) -> dict[str, int]:
+        """How many videos can be searched, `done`, and how many there are in all, `total`."""
         done, listed = len(self.catalogue), self._library.listed
-        return done, max(done, len(listed.videos) - self._unreadable if listed else 0)
+        return {"done": done, "total": max(done, len(listed.videos) - self._unreadable if listed else 0)}
 
     @property
     def info(self) -> dict[str, Any]:
         """The index, its model, and the limits that clients have to keep to, see `InfoResponse`."""
-        (done, total), model = self.progress, self._identity
+        model = self._identity
         return vars(self.limits) | {
-            "videos": done,
-            "progress": {"done": done, "total": total, "error": self.problem},
+            "videos": len(self.catalogue),
+            "progress": {**self.progress, "error": self.problem},
             "hours": sum(video.duration for video in self.catalogue.listed()) / 3600,
             "model": model.name,
             "pictures": isinstance(self._index.model, EncodesPictures),
             "zero_shot": model.kind in UNTRAINED,
             "encoder": model.frames.name,
             "previews": preview_kinds(),
-            "exports": ["csv", *["otio"] * has_timelines()],
+            "exports": ["csv", *["otio"] * (find_spec("opentimelineio") is not None)],
             "version": __version__,
         }
 

@@ -102,7 +102,7 @@ def read_token(file: Path | str | None, environment: Mapping[str, str] = os.envi
             return None
     else:
         token, where = read_text(Path(file).expanduser()).strip(), str(file)
-    if len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
+    if not re.fullmatch(f"[!-~]{{{_SHORTEST},}}", token):
         raise ConfigError(
             f"{where}: a token of {len(token)} characters; expected at least {_SHORTEST}, letters and digits, no "
             f"blanks. Make one: python -c 'import secrets; print(secrets.token_urlsafe(24))'."

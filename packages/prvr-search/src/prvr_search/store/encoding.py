@@ -93,14 +93,13 @@ class Update:
         folders, films = self.store.folders, self.store.films(encoder_key(self.spec))
         known = folders.known(self.folder, self.listing.videos)
         self.contents = {video.id: video.sha256 for video in known if video.sha256}
-        self.faults = {sha256: film for sha256, film in films.items() if film.reason}
-        self.done = {*(self.store.known() if self.spec is None else films)} - self.faults.keys()
+        self.films = {**films, **(self.store.known() if self.spec is None else {})}
         self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
         self.problem, self.searchable, self.unlisted = "", 0, dict[Path, str]()
         self._unreadable = dict[str, Unreadable]()
         # Others may have come back.
-        seen = {(video.state, video.sha256) for video in folders.last_seen(self.folder)}
-        self._unnoted = [video for video in known if video.sha256 and (video.state, video.sha256) not in seen]
+        seen = {*folders.last_seen(self.folder)}
+        self._unnoted = [video for video in known if video.sha256 and video not in seen]
         self._until = 0.0
 
     @cached_property
@@ -117,18 +116,12 @@ class Update:
         Raises:
             DataError: the encoder cannot be opened.
         """
-        pending = list[VideoPath]()
         for path, reason in self.listing.unlisted.items():
             if path.is_dir():
                 self.unlisted[path] = reason
             else:
                 self._cannot(path.relative_to(self.folder).as_posix(), reason, _AGAIN)
-        for video in self.listing.videos:
-            sha256 = self.contents.get(video.id, "")
-            if sha256 in self.faults:
-                self._faulty(video, self.faults[sha256])
-            elif sha256 not in self.done:
-                pending.append(video)
+        pending = [video for video in self.listing.videos if self._known(video) is None]
         try:
             try:
                 self._encode(pending)
@@ -139,7 +132,8 @@ class Update:
         except LibraryUnwritable as error:
             self.problem = str(error)
             self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self._unreadable}]
-        self.searchable = sum(self.contents.get(video.id) in self.done for video in self.listing.videos)
+        films = map(self._film, self.listing.videos)
+        self.searchable = sum(film is not None and not film.reason for film in films)
         return self
 
     def _encode(self, pending: Sequence[VideoPath]) -> None:
@@ -170,20 +164,18 @@ class Update:
         _expect_unchanged(video)
         self.contents[video.id], video = sha256, video._replace(sha256=sha256)
         self._unnoted.append(video)
-        if sha256 in self.done:
-            self.moved.append(video.id)
-        elif sha256 in self.faults:
-            self._faulty(video, self.faults[sha256])
+        if (film := self._known(video)) is not None:
+            self.moved += [] if film.reason else [video.id]
         elif self.spec is None:
             self._read_new(video, report)
         else:
             key = encoder_key(self.spec)
             with self.store.claimed(key, sha256) as is_mine:
-                if self.store.has(key, sha256):  # by another process, just now
-                    self.done.add(sha256)
+                if (film := self.store.readable(key, sha256)) is not None:  # by another process, just now
+                    self.films[sha256] = film
                 elif is_mine:
                     self._read_new(video, report)
-                    self.encoded += [video.id] if sha256 in self.done else []
+                    self.encoded += [] if self.films[sha256].reason else [video.id]
                 else:
                     self.waiting.append(video.id)
 
@@ -203,25 +195,22 @@ class Update:
                         self._keep(film, file, rows)
                     else:
                         self.store.add(film, None, lines)
-                    self.done.add(video.sha256)
+                        self.films[video.sha256] = film
                     return
                 passing = file.read_error
         except VideoError as error:
             reason, remedy, passing = error.reason, error.remedy, error.passing
         _expect_readable(video, passing)
-        self.faults[video.sha256] = film = Film(video.sha256, reason=reason, remedy=remedy, spec=self.spec)
+        self.films[video.sha256] = film = Film(video.sha256, reason=reason, remedy=remedy, spec=self.spec)
         self.store.add(film)
-        self._faulty(video, film, is_new=True)
+        self._cannot(video.id, reason, remedy)
 
     def _keep(self, known: Film, file: VideoFile, rows: np.ndarray | None) -> None:
         """Keeps what the open file of a video states and its features, with the lines of its text tracks."""
-        duration = known.duration or file.duration
-        if not duration and rows is not None and known.spec is not None:
-            duration = len(rows) / known.spec.rate
         info = file.info
         film = replace(
             known,
-            duration=duration or 0.0,
+            duration=known.duration or file.duration or 0.0,
             width=info.width,
             height=info.height,
             codec=info.codec,
@@ -239,13 +228,21 @@ class Update:
             lines = []
         if file.read_error is None or not file.texts:  # otherwise it is tried again
             self.store.add(film, rows, lines)
+        self.films[film.sha256] = film
 
-    def _cannot(self, name: str, reason: str, remedy: str) -> None:
-        self._unreadable[name] = Unreadable(name, reason, remedy, is_new=True)
+    def _film(self, video: VideoPath) -> Film | None:
+        return self.films.get(self.contents.get(video.id, ""))
 
-    def _faulty(self, video: VideoPath, film: Film, is_new: bool = False) -> None:
-        if (film.reason, film.remedy) != _OURS:
-            self._unreadable[video.id] = Unreadable(video.id, film.reason, film.remedy, is_new)
+    def _known(self, video: VideoPath) -> Film | None:
+        """What is kept of a video, faults of it too, which are reported."""
+        film = self._film(video)
+        if film is not None and film.reason:
+            self._cannot(video.id, film.reason, film.remedy, is_new=False)
+        return film
+
+    def _cannot(self, name: str, reason: str, remedy: str, is_new: bool = True) -> None:
+        if (reason, remedy) != _OURS:
+            self._unreadable[name] = Unreadable(name, reason, remedy, is_new)
 
     def _note_places(self, *, now: bool = False) -> None:
         """Notes where videos are; not too often while they are encoded, for all places lie in one file."""
@@ -256,9 +253,8 @@ class Update:
 
     def _describe_again(self) -> None:
         """Describes the videos that an older version has described, without encoding them."""
-        films = self.store.known() if self.spec is None else self.store.films(encoder_key(self.spec))
         for video in self.listing.videos:
-            film = films.get(self.contents.get(video.id, ""))
+            film = self._film(video)
             if film is None or film.reason or film.version >= FIELDS_VERSION:
                 continue
             try:
@@ -305,7 +301,6 @@ def encode_video(
     video: VideoFile,
     encoder: VideoEncoder,
     rate: float,
-    batch_size: int = _BATCH,
     report: Callable[[float], None] | None = None,
 ) -> Features:
     """The features of an open video. What is the same more than once in a row is encoded once.
@@ -314,7 +309,6 @@ def encode_video(
         video: of [open_video][prvr_search.films.decode.open_video].
         encoder: the encoder of frames or clips.
         rate: frames or clips per second.
-        batch_size: frames that are encoded at once.
         report: called with the share that is done, from 0 to 1.
 
     Raises:
@@ -331,16 +325,15 @@ def encode_video(
     rows: Any = None
     # Closed before the file is, whatever happens: the other thread reads it.
     parts = _parts(video, encoder, rate)
-    if isinstance(encoder, ClipEncoder):
-        batch_size = max(1, batch_size // encoder.window.frames)
+    batch_size = max(1, _BATCH // encoder.window.frames) if isinstance(encoder, ClipEncoder) else _BATCH
     with closing(read_ahead(parts, _AHEAD * batch_size)) as prepared:
         while batch := list(islice(prepared, batch_size)):
+            clips = np.stack([[frame.pixels for frame in part] for part, _ in batch])
             if isinstance(encoder, ClipEncoder):
-                clips = np.stack([[frame.pixels for frame in part] for part, _ in batch])
                 times = np.array([[frame.time for frame in part] for part, _ in batch], np.float32)
                 encoded = encoder.encode(clips, times)
             else:
-                encoded = encoder.encode(np.stack([frame.pixels for (frame,), _ in batch]))
+                encoded = encoder.encode(clips[:, 0])
             if not np.isfinite(encoded).all():
                 reason = "the encoder gives NaN or infinity for it"
                 raise VideoError(video.path, reason, "Try another encoder, or the CPU.")

@@ -78,8 +78,8 @@ class Film:
         """The record of the video at a place."""
         guess = self.frames / self.spec.rate if self.spec is not None else 0.0
         return VideoEntry(
-            video.id, video.file, video.size, video.mtime_ns, self.sha256, self.duration or guess, self.frames,
-            self.width, self.height, self.codec, self.warnings, self.start_time, self.digest,
+            *video[:4], self.sha256, self.duration or guess, self.frames, self.width, self.height, self.codec,
+            self.warnings, self.start_time, self.digest,
             *film_date(self.filmed, video.id, video.mtime_ns),
         )  # fmt: skip
 

@@ -131,11 +131,6 @@ class Folders:
         known = {record.path: record.encoder for record in self.all() if record.encoder is not None}
         return next((known[place] for place in (folder, *folder.parents) if place in known), None)
 
-    def use_encoder(self, folder: Path, spec: FeatureSpec) -> None:
-        """Notes which encoder a folder is searched with."""
-        with self.changing(folder) as record:
-            record.encoder = spec
-
     def see(self, folder: Path, videos: Iterable[VideoPath]) -> None:
         """Notes where videos are now, each with its sha256."""
         with self.changing(folder) as record:

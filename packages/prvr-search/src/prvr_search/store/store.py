@@ -168,8 +168,8 @@ class Store:
         """The lines that the file of a film holds; errors as of `read`."""
         return self.read(film.key, film.sha256).lines
 
-    def has(self, key: str, sha256: str) -> bool:
-        """Whether a video has features of an encoder, or was recognised, and the file can be read.
+    def readable(self, key: str, sha256: str) -> Film | None:
+        """What is kept of a video, if it has features of an encoder, or was recognised, and the file can be read.
 
         Raises:
             FeaturesUnreachable: as `read`.
@@ -179,9 +179,9 @@ class Store:
         except FeaturesUnreachable:
             raise
         except DataError:
-            return False
+            return None
         self._note(file.film)
-        return not file.film.reason
+        return None if file.film.reason else file.film
 
     def add(
         self,
@@ -202,7 +202,7 @@ class Store:
         """
         path = feature_file(self.home, film.key, film.sha256)
         if rows is None:
-            rows = np.empty((0, 0 if film.spec is None else film.spec.dim), np.float32)
+            rows = np.empty((0, 0), np.float32)
         with self.writable():
             self._note(write_features(path, film, rows, lines))
             self.touch()
@@ -215,26 +215,21 @@ class Store:
 
     def by_key(self) -> Mapping[str, Mapping[str, Film]]:
         """What the files of features hold, by key and sha256; those that have changed are read again."""
-        if self._scanned is not None and self._scanned == self.version:
+        if self._scanned == (version := self.version):
             return self._films
-        version = self.version
         if not self._films:
             self._read_catalogue()
         films: dict[str, dict[str, Film]] = {}
-        is_new = False
         for key, sha256, stamp in feature_files(self.home):
             film = self._films.get(key, {}).get(sha256)
             if film is None or film.stamp != stamp:
-                is_new = True
                 try:
-                    file = self.read(key, sha256)
+                    film = self.read(key, sha256).film
                 except DataError as error:
                     logger.warning("%s", error)
                     continue
-                film = file.film
             films.setdefault(key, {})[sha256] = film
-        is_new |= sum(map(len, films.values())) != sum(map(len, self._films.values()))
-        self._films, self._scanned = films, version
+        is_new, self._films, self._scanned = films != self._films, films, version
         if is_new:
             self._write_catalogue()
         return films
@@ -350,19 +345,17 @@ class Store:
 
 def feature_files(home: Path) -> Iterator[tuple[str, str, Stamp]]:
     """Of every file of features the key, the sha256 of the video and the stamp; links are not followed."""
-    for keys in _folders(home / FEATURES):
-        for place in _folders(Path(keys.path)) if is_key(keys.name) else ():
-            for entry in os.scandir(place.path):
-                name = entry.name.removesuffix(SUFFIX)
-                if entry.name.endswith(SUFFIX) and is_sha256(name) and name[:2] == place.name:
+    for place, folders, names in os.walk(home / FEATURES):
+        folders.sort()
+        *_, key, start = Path(place).parts
+        if is_key(key) and len(start) == 2:
+            inside = [*folders, *names]
+            folders.clear()  # nothing lies deeper
+            for name in inside:
+                sha256 = name.removesuffix(SUFFIX)
+                if name.endswith(SUFFIX) and is_sha256(sha256) and sha256[:2] == start:
                     with suppress(FileNotFoundError):
-                        yield keys.name, name, stamp_of(entry.stat(follow_symlinks=False))
-
-
-def _folders(place: Path) -> list[os.DirEntry[str]]:
-    with suppress(OSError):
-        return sorted((e for e in os.scandir(place) if e.is_dir(follow_symlinks=False)), key=lambda entry: entry.name)
-    return []
+                        yield key, sha256, stamp_of(os.lstat(f"{place}/{name}"))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import numpy as np
 
 from prvr.encoders import FeatureSpec
 from prvr.errors import DataError
-from prvr.reading import LARGE, parse_json, parse_record, read_bytes, read_text
+from prvr.reading import LARGE, parse_record, read_bytes, read_json
 from prvr_search.films.listing import VideoPath, prefix_of
 from prvr_search.store.features import (
     FEATURES,
@@ -61,7 +61,7 @@ def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) ->
     count, specs = 0, dict[str, FeatureSpec]()
     for path in sorted((old / FEATURES).glob(f"*/{_SPEC}")):
         with suppress(DataError, ValueError, FileNotFoundError):
-            spec = parse_record(FeatureSpec, parse_json(read_text(path), "spec"), "spec", file_names=True)
+            spec = parse_record(FeatureSpec, read_json(path), "spec", file_names=True)
             check_spec(spec)
             if is_key(key := path.parent.name) and encoder_key(spec) == key:
                 specs[key] = spec

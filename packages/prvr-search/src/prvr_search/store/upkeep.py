@@ -13,7 +13,7 @@ from prvr.data.atomic import ABANDONED_AFTER, LOCK, clear_half_written, replace_
 from prvr.data.hashes import hash_file
 from prvr.errors import DataError, unknown_name
 from prvr_search.films.listing import VideoPath, below, volume_of
-from prvr_search.store.features import FEATURES, encoder_key, feature_file, read_features
+from prvr_search.store.features import FEATURES, Film, encoder_key, feature_file, read_features
 from prvr_search.store.folders import FOLDERS, Folders, State
 from prvr_search.store.proof import MOVED, moved_to, sync
 from prvr_search.store.store import CHANGED, CLAIMS, Store, feature_files
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 def prune(
     store: Store, folder: Path, videos: Sequence[VideoPath], unlisted: Sequence[Path] = ()
-) -> tuple[list[str], int]:
+) -> tuple[list[Film], int, int]:
     """Deletes what is kept of videos that were seen below a folder, are gone now, and were seen nowhere else.
 
     Files that are not known yet are read first, for one may have been renamed. What is on a disk that is not there,
@@ -35,8 +35,7 @@ def prune(
         unlisted: what of the folder cannot be listed.
 
     Returns:
-        The sha256 of the videos that were deleted, and how many are kept because it is not known whether they are
-        gone.
+        What was deleted, of how many videos, and how many are kept because it is not known whether they are gone.
 
     Raises:
         DataError: another process uses the library, or what is known of a folder was damaged.
@@ -69,16 +68,18 @@ def prune(
         if any(map(_may_be_there, unlisted)):
             unread = sizes
         unreachable |= {sha256 for (_, size, _), sha256 in missing.items() if size in unread}
-        store.folders.see(folder, renamed)
+        store.folders.see(folder, [video for video in renamed if below(video.path, [folder])])
         store.folders.forget([state for state, sha256 in missing.items() if sha256 not in unreachable])
         seen = {place.sha256 for record in store.folders.all() for place in record.places.values()}
-        unused = sorted({*missing.values()} - seen)
-        store.delete([film for of_key in store.by_key().values() for film in of_key.values() if film.sha256 in unused])
+        seen |= {video.sha256 for video in renamed}  # in another folder, too
+        unused = {*missing.values()} - seen
+        films = [film for of_key in store.by_key().values() for film in of_key.values() if film.sha256 in unused]
+        store.delete(films)
         store.lines.forget(unused)
         for place in (store.home / FEATURES).glob("*/??"):
             if not (place.is_symlink() or place.parent.is_symlink()):
                 clear_half_written(place, older_than=ABANDONED_AFTER)
-        return unused, len(unreachable)
+        return films, len(unused), len(unreachable)
 
 
 def drop_encoder(store: Store, name: str, kept: str = "") -> int:
@@ -120,7 +121,6 @@ def import_from(store: Store, home: Path) -> tuple[int, int]:
         DataError: there is no library.
     """
     home = home.expanduser().absolute()
-    other = Folders(lambda: home, None)
     count = store.take_over(home)
     if not count and not any((home / name).is_dir() for name in (FEATURES, FOLDERS)):
         raise DataError(f"{home}: no library found, there is no folder {FEATURES}. Pass a folder given to --library.")
@@ -143,7 +143,7 @@ def import_from(store: Store, home: Path) -> tuple[int, int]:
         sync()
         store.touch()
         films = {sha256 for of_key in store.by_key().values() for sha256 in of_key}
-        for record in other.all():
+        for record in Folders(lambda: home, None).all():
             if places := {state: place for state, place in record.places.items() if place.sha256 in films}:
                 store.folders.add(replace(record, places=places))
     return count + len(videos), len(skipped - videos)

@@ -6,7 +6,7 @@ tells one video from another. It is the mean of sentences about all sorts of thi
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -15,14 +15,12 @@ from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32
 
 from prvr.data.atomic import user_cache
 from prvr.data.sampling import growing_means
 from prvr.encoders import (
     FeatureSpec,
     FrameEncoder,
-    Identity,
     TextFeaturizer,
     VideoEncoder,
     check_joint,
@@ -52,6 +50,45 @@ from prvr_search.vectors.model import (
     unit,
 )
 from prvr_search.vectors.taught import Taught
+
+SHARE = 0.4
+"""How much of the mean is subtracted, see `benchmarks/studies/films.md`."""
+
+SENTENCES = tuple(
+    """an astronaut polishes a harpsichord inside a volcano
+a pharaoh auctions a meteorite beneath the polar ice
+a glassblower tattoos a cello in a catacomb
+a submarine captain shears an alpaca in a monastery
+a fencer translates hieroglyphs at a stock exchange
+a beekeeper defuses a torpedo in a coal mine
+a samurai varnishes a gondola on an oil platform
+a surgeon weighs plutonium in a cathedral crypt
+a falconer milks a yak at a royal funeral
+a welder engraves a gravestone in a wind tunnel
+a hypnotist restores a fresco aboard a galleon
+a lighthouse keeper dissects a squid in a courtroom
+a cosmonaut forges a passport behind a glacier
+a matador tunes an accordion in a mangrove swamp
+a puppeteer inspects a reactor on a space station
+a locksmith harvests saffron in a salt desert
+a gladiator brews absinthe at the opera
+an alchemist embalms a crocodile in a medieval dungeon
+a ventriloquist repairs a typewriter beside a geyser
+a stonemason calibrates a seismograph in a foundry
+a druid smuggles truffles on a coral reef
+a kangaroo excavates a mammoth at a coronation
+a walrus crowns an emperor in a planetarium
+a flamingo shoes a camel under a viaduct
+an armadillo distils turpentine in a parliament
+a mermaid upholsters a throne on a Mongolian steppe
+a gargoyle solders a radio telescope in a morgue
+a pelican trains a falcon at a rocket launch
+a centaur bottles a hurricane in an observatory
+an android counts ballots inside a pyramid
+a chimpanzee refuels a zeppelin in a shipyard
+a sphinx signs a peace treaty on an iceberg""".splitlines()
+)
+"""32 sentences in which no subject, action or place stands twice."""
 
 
 @runtime_checkable
@@ -109,16 +146,13 @@ class JointModel:
 
     def encode_video(self, rows: Features, windows: Spans) -> Encoded:
         """The windows, one after the other."""
-        return windows, (vectors for span in windows for vectors in self.encode_windows([rows[slice(*span)]]))
+        joint = rows[:, : self.dim].astype(np.float32, copy=False)
+        return windows, (self._window(joint[slice(*span)]) for span in windows)
 
-    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
-        """The frames and means of each window; candidates are found by means of these, which need no clips."""
-        vectors = []
-        for window in windows:
-            joint = window[:, : self.dim].astype(np.float32, copy=False)
-            steps, frames = len(window), self._mapped(unit(growing_means(joint)))
-            vectors.append(WindowVectors(frames[:0], frames, steps))
-        return vectors
+    def _window(self, joint: Rows) -> WindowVectors:
+        """The frames and means of a window; candidates are found by means of these, which need no clips."""
+        frames = self._mapped(unit(growing_means(joint)))
+        return WindowVectors(frames[:0], frames, len(joint))
 
     def encode_texts(self, texts: Sequence[str]) -> Queries:
         """The sentences, centred."""
@@ -135,7 +169,25 @@ class JointModel:
 
     @cached_property
     def _common(self) -> Vector:
-        mean = mean_sentence(self._sentences, self.identity.frames, self.identity.text, self.dim)
+        """What is subtracted: a share of the mean of `SENTENCES`, which is encoded once and kept in the user's cache.
+
+        Zeros if the encoder cannot read sentences of this length, or gives numbers that are not finite.
+        """
+        about = asdict(self.identity.text)
+        if not is_own(self.identity.text.name):
+            about.pop("name")  # it may lie in two places; weights of others' code are named by hand
+        body = json.dumps([self.identity.frames.weights, about, SENTENCES], sort_keys=True)
+        path = user_cache() / "sentences" / f"{hashlib.sha256(body.encode()).hexdigest()}.mean"
+        mean = np.empty(0, np.float32)
+        with suppress(OSError, DataError, ValueError):
+            mean = np.frombuffer(read_proven(path)[0], "<f4").astype(np.float32)
+        if mean.shape != (self.dim,) or not np.isfinite(mean).all():
+            mean = np.full(self.dim, np.nan, np.float32)
+            with suppress(InputError):  # it reads shorter texts than these
+                mean = unit(self._sentences(SENTENCES)).mean(0).astype(np.float32)
+            if not np.isfinite(mean).all():
+                return np.zeros(self.dim, np.float32)
+            write_cached(path, [mean.astype("<f4").tobytes()])
         return np.float32(SHARE) * mean
 
     def encode_picture(self, pixels: Picture) -> Vector:
@@ -220,81 +272,3 @@ def open_model(
     from prvr_search.vectors.trained import open_trained  # here, since its parts take longer to import than all others
 
     return open_trained(name, encoder, device, text)
-
-
-SHARE = 0.4
-"""How much of the mean is subtracted, see `benchmarks/studies/films.md`."""
-
-SENTENCES = tuple(
-    """an astronaut polishes a harpsichord inside a volcano
-a pharaoh auctions a meteorite beneath the polar ice
-a glassblower tattoos a cello in a catacomb
-a submarine captain shears an alpaca in a monastery
-a fencer translates hieroglyphs at a stock exchange
-a beekeeper defuses a torpedo in a coal mine
-a samurai varnishes a gondola on an oil platform
-a surgeon weighs plutonium in a cathedral crypt
-a falconer milks a yak at a royal funeral
-a welder engraves a gravestone in a wind tunnel
-a hypnotist restores a fresco aboard a galleon
-a lighthouse keeper dissects a squid in a courtroom
-a cosmonaut forges a passport behind a glacier
-a matador tunes an accordion in a mangrove swamp
-a puppeteer inspects a reactor on a space station
-a locksmith harvests saffron in a salt desert
-a gladiator brews absinthe at the opera
-an alchemist embalms a crocodile in a medieval dungeon
-a ventriloquist repairs a typewriter beside a geyser
-a stonemason calibrates a seismograph in a foundry
-a druid smuggles truffles on a coral reef
-a kangaroo excavates a mammoth at a coronation
-a walrus crowns an emperor in a planetarium
-a flamingo shoes a camel under a viaduct
-an armadillo distils turpentine in a parliament
-a mermaid upholsters a throne on a Mongolian steppe
-a gargoyle solders a radio telescope in a morgue
-a pelican trains a falcon at a rocket launch
-a centaur bottles a hurricane in an observatory
-an android counts ballots inside a pyramid
-a chimpanzee refuels a zeppelin in a shipyard
-a sphinx signs a peace treaty on an iceberg""".splitlines()
-)
-"""32 sentences in which no subject, action or place stands twice."""
-
-
-def mean_sentence(
-    encode: Callable[[Sequence[str]], Float32[np.ndarray, "t d"]], frames: Identity, text: Identity, dim: int
-) -> Float32[np.ndarray, " d"]:
-    """The mean of the unit vectors of `SENTENCES`, encoded once and kept in the user's cache.
-
-    Args:
-        encode: the vectors of sentences.
-        frames, text: the two sides of the encoder.
-        dim: width of the vectors, d.
-
-    Returns:
-        Zeros if the encoder cannot read sentences of this length, or gives numbers that are not finite.
-    """
-
-    path = _file(frames, text)
-    with suppress(OSError, DataError, ValueError):
-        mean = np.frombuffer(read_proven(path)[0], "<f4").astype(np.float32)
-        if mean.shape == (dim,) and np.isfinite(mean).all():
-            return mean
-    try:
-        mean = unit(encode(SENTENCES)).mean(0).astype(np.float32)
-    except InputError:  # it reads shorter texts than these
-        mean = np.full(dim, np.nan, np.float32)
-    if not np.isfinite(mean).all():
-        return np.zeros(dim, np.float32)
-    write_cached(path, [mean.astype("<f4").tobytes()])
-    return mean
-
-
-def _file(frames: Identity, text: Identity) -> Path:
-    """The file of the mean: named by all that it depends on."""
-    about = asdict(text)
-    if not is_own(text.name):
-        about.pop("name")  # it may lie in two places; weights of others' code are named by hand
-    body = json.dumps([frames.weights, about, SENTENCES], sort_keys=True)
-    return user_cache() / "sentences" / f"{hashlib.sha256(body.encode()).hexdigest()}.mean"

@@ -21,6 +21,10 @@ from prvr_search.store.proof import read_proven, write_proven
 _MEND = "Run prvr teach FOLDER CAPTIONS.csv again, or prvr teach FOLDER --forget."
 
 
+Map = Float32[np.ndarray, "d d"]
+"""W^T: a row x becomes x W^T."""
+
+
 @dataclass(frozen=True)
 class Taught:
     """A map of rows of unit length in the joint space, x to x W^T, and what it was derived from.
@@ -44,7 +48,7 @@ class Taught:
     map: str
 
     @cached_property
-    def matrix(self) -> Float32[np.ndarray, "d d"]:
+    def matrix(self) -> Map:
         """W^T."""
         entries = np.frombuffer(base64.b64decode(self.map), "<f4").astype(np.float32)
         return entries.reshape(-1, round(len(entries) ** 0.5))

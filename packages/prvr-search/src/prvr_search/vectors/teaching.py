@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int
+from jaxtyping import Int
 
 from prvr.corpora.caption_corpus import CaptionLine, match_captions
 from prvr.corpora.user_captions import Problems, read_table
@@ -27,12 +27,14 @@ from prvr.evaluation.significance import Difference, paired_test
 from prvr.training.closed_form import Sums, ridge
 from prvr_search.store.encoding import Progress
 from prvr_search.store.features import encoder_key
-from prvr_search.vectors.embedding import cut_windows
+from prvr_search.vectors.files import cut_windows
 from prvr_search.vectors.joint import JointModel
-from prvr_search.vectors.model import unit
-from prvr_search.vectors.taught import Taught
+from prvr_search.vectors.model import Rows, unit
+from prvr_search.vectors.taught import Map, Taught
 
 _T = TypeVar("_T")
+Captions = Int[np.ndarray, " n"]
+"""The numbers of captions, or one for each of some: of its video, its rank."""
 
 _PENALTIES = (100.0, 25.0, 6.0, 1.5, 0.4)
 """In mean squares of the rows' entries; of those that rank alike, the first is chosen."""
@@ -81,29 +83,29 @@ class _Folds:
         lines: the captions, those of a video together.
         own: `(n,)` the number of the video of each, which rises.
         sentences: `(n, d)` their unit vectors.
-        gallery: `(r, d)` unit rows of the first videos.
+        count: how many of the first videos captions are ranked among.
     """
 
     def __init__(
         self,
         lines: Sequence[CaptionLine],
-        own: Int[np.ndarray, " n"],
-        sentences: Float32[np.ndarray, "n d"],
-        gallery: Sequence[Float32[np.ndarray, "_ d"]],
+        own: Captions,
+        sentences: Rows,
+        count: int,
     ) -> None:
-        self.lines, self.own, self.sentences, self.gallery = lines, own, sentences, gallery
+        self.lines, self.own, self.sentences, self.gallery = lines, own, sentences, list[Rows]()
         captioned, size = int(own[-1]) + 1, sentences.shape[1] + 1
         self.all = range(min(_FOLDS, captioned))
         self.rows = torch.zeros(len(self.all), size, size, dtype=torch.float64)
         self.pairs = self.rows[..., 1:].clone()
         of_video = np.arange(len(own)) - np.searchsorted(own, own)  # 0 for the first caption of each video
-        few = of_video < _CAPTIONS // min(captioned, len(gallery))
-        self.compared = np.flatnonzero(few & (own < len(gallery)))
+        few = of_video < _CAPTIONS // min(captioned, count)
+        self.compared = np.flatnonzero(few & (own < count))
         self.alike = defaultdict[str, set[int]](set)
         for line, video in zip(lines, own.tolist(), strict=True):
             self.alike[line.caption.text.casefold()].add(video)
 
-    def add(self, video: int, rows: Float32[np.ndarray, "r d"], rate: float) -> None:
+    def add(self, video: int, rows: Rows, rate: float) -> None:
         """Adds the captions of a video, each shared out among the rows of its moments, or all."""
         captions, times = np.flatnonzero(self.own == video), np.arange(len(rows))
         x = torch.from_numpy(rows)
@@ -126,14 +128,14 @@ class _Folds:
             self.rows[video % len(self.all)] += sums.rows
             self.pairs[video % len(self.all)] += sums.pairs
 
-    def fit(self, folds: Sequence[int], penalty: float) -> Float32[np.ndarray, "d d"]:
+    def fit(self, folds: Sequence[int], penalty: float) -> Map:
         """The map W^T of the captions of some groups."""
         rows, pairs = self.rows[folds].sum(0), self.pairs[folds].sum(0)
         size = len(rows) - 1
         change, _ = ridge(Sums(rows, pairs - rows[:, :size]), penalty / size, centred=False)  # of W - I
         return (torch.eye(size) + change).float().numpy()
 
-    def best(self, folds: Sequence[int]) -> Float32[np.ndarray, "d d"]:
+    def best(self, folds: Sequence[int]) -> Map:
         """The map of some groups with the penalty whose maps rank their captions best, each without its own group."""
         videos = max(len(self.all), int(np.searchsorted(np.cumsum([*map(len, self.gallery)]), _FEW)))
 
@@ -143,14 +145,12 @@ class _Folds:
 
         return self.fit(folds, max(_PENALTIES, key=quality))
 
-    def of(self, fold: int, videos: int) -> Int[np.ndarray, " q"]:
+    def of(self, fold: int, videos: int) -> Captions:
         """The captions of a group that are compared, of the first videos."""
         own = self.own[self.compared]
         return self.compared[(own % len(self.all) == fold) & (own < videos)]
 
-    def ranks(
-        self, captions: Int[np.ndarray, " q"], videos: int, weight: Float32[np.ndarray, "d d"] | None = None
-    ) -> Int[np.ndarray, " q"]:
+    def ranks(self, captions: Captions, videos: int, weight: Map | None = None) -> Captions:
         """The ranks of the videos of captions among the first videos, by a map or the encoder alone.
 
         Other videos with the same caption do not count.
@@ -196,7 +196,8 @@ def teach(
     captioned = sorted({sha256 for sha256, _ in keys})
     if len(captioned) < _FEWEST:
         raise DataError(f"{path}: captions of {len(captioned)} of the videos. Expected captions of {_FEWEST} or more.")
-    videos = [*captioned, *sorted(entries.keys() - {*captioned})][:_VIDEOS]
+    videos = [*captioned, *sorted(entries.keys() - {*captioned})][: max(_VIDEOS, len(captioned))]
+    count = min(_VIDEOS, len(videos))
     vectors = []
     for line in _counted(lines, "captions", progress):
         try:
@@ -204,26 +205,25 @@ def teach(
         except ValueError as error:
             problems.add(line.caption.line, error)
     problems.refuse()
-    gallery, most = list[Float32[np.ndarray, "_ d"]](), _ROWS // len(videos)
-    for sha256 in _counted(videos, "videos", progress):
+    own, most = np.searchsorted(captioned, [sha256 for sha256, _ in keys]), _ROWS // count
+    folds = _Folds(lines, own, np.stack(vectors), count)
+    for number, sha256 in enumerate(_counted(videos, "videos", progress)):
         rows = features.read(entries[sha256].id)
-        spans, _ = cut_windows(len(rows), entries[sha256].duration, features.rate, window, window)
-        found = np.concatenate([part.frames for part in model.encode_windows([rows[slice(*span)] for span in spans])])
-        gallery.append(found[:: ceil(len(found) / most)].copy())
-    own = np.searchsorted(captioned, [sha256 for sha256, _ in keys])
-    folds = _Folds(lines, own, np.stack(vectors), gallery)
-    for number, sha256 in enumerate(_counted(captioned, "captioned videos", progress)):
-        rows = features.read(entries[sha256].id)[:, : model.dim]
-        folds.add(number, unit(rows.astype(np.float32)), features.rate)
+        if number < count:
+            spans, _ = cut_windows(len(rows), entries[sha256].duration, features.rate, window, window)
+            found = np.concatenate([part.frames for part in model.encode_video(rows, spans)[1]])
+            folds.gallery.append(found[:: ceil(len(found) / most)].copy())
+        if number < len(captioned):
+            folds.add(number, unit(rows[:, : model.dim].astype(np.float32)), features.rate)
     before, after = np.zeros((2, len(lines)), int)
     for fold in _counted(folds.all, "groups left out", progress):
-        captions, weight = folds.of(fold, len(gallery)), folds.best([other for other in folds.all if other != fold])
-        before[captions] = folds.ranks(captions, len(gallery))
-        after[captions] = folds.ranks(captions, len(gallery), weight)
+        captions, weight = folds.of(fold, count), folds.best([other for other in folds.all if other != fold])
+        before[captions] = folds.ranks(captions, count)
+        after[captions] = folds.ranks(captions, count, weight)
     before, after = before[folds.compared], after[folds.compared]
     zero_shot, taught = (RetrievalMetrics.from_ranks(torch.from_numpy(ranks)) for ranks in (before, after))
     differences = paired_test(before, after, own[folds.compared])
-    comparison = Comparison(len(before), len(gallery), most, zero_shot, taught, differences)
+    comparison = Comparison(len(before), count, most, zero_shot, taught, differences)
     record = Taught(
         encoder=encoder_key(features.spec),
         digest=digest({"captions": keys}),

@@ -2,13 +2,13 @@
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32
 from pydantic import TypeAdapter
 from torch import Tensor
 
@@ -31,6 +31,7 @@ from prvr_search.vectors.model import (
     Encoded,
     ModelIdentity,
     Queries,
+    Rows,
     RowSet,
     Spans,
     StoredRows,
@@ -42,6 +43,7 @@ from prvr_search.vectors.model import (
 
 _BATCH, _TEXTS = 32, 128  # windows and queries encoded at a time
 _CLIPS = 32  # for candidates, where the model has none
+_BLOCKS = "block-"  # begins the names of the rows of blocks, beside those of a kernel path
 _SEED = 0  # any number: no retriever draws in evaluation, its registers start from fixed numbers
 
 
@@ -67,38 +69,48 @@ class TrainedModel:
         device: Any,
     ) -> None:
         self.identity, self._retriever, self._text, self._device = identity, retriever, text, torch.device(device)
-        family = retriever if isinstance(retriever, Retriever) else None
-        self.clip_weight, self.frame_weight = indexed.clip_weight, indexed.frame_weight
-        self.dim, self.clips = retriever.config.width, indexed.clips or _CLIPS
-        self.frames_by_clip, self.frame_means = family is not None and family.frame_pool.by_clip, False
+        family, config = retriever if isinstance(retriever, Retriever) else None, retriever.config
+        self._joined = _is_joined(retriever)
+        self.clip_weight, self.frame_weight, self.frame_means = indexed.clip_weight, indexed.frame_weight, False
+        self.dim, self.clips = (config.query_dim, _CLIPS) if self._joined else (config.width, indexed.clips or _CLIPS)
+        self.frames_by_clip = family is not None and family.frame_pool.by_clip and not self._joined
         self.stored: Mapping[str, RowSet] = {CLIP_TIMES: RowSet(1, lengths=True)} if indexed.spans else {}
         # Frames that are repeated, to as many as there may be.
         self._repeated = family is not None and family.config.clip_construction == "merged"
         self._pairs = family is not None and family.config.frame_query != "words"
-        self._settings = PackSettings.of(retriever.config, keep_last)
+        self._settings = PackSettings.of(config, keep_last)
         self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
+
+    @contextmanager
+    def _evaluated(self) -> Iterator[None]:
+        """Inside the `with` statement, the retriever is in evaluation mode, on its device, and of this thread."""
+        with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
+            yield
 
     def encode_video(self, rows: Features, windows: Spans) -> Encoded:
         """Clips and frames of each window, as `prvr.evaluation.encode.encode_split` makes those of a video."""
         return windows, self._encoded([rows[slice(*span)] for span in windows])
 
-    def _encoded(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> Iterator[WindowVectors]:
+    def _encoded(self, windows: Sequence[Features]) -> Iterator[WindowVectors]:
         for first in range(0, len(windows), _BATCH):
             sampled = [self._settings.video(rows) for rows in windows[first : first + _BATCH]]
             clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
             frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
-            with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
+            with self._evaluated():
                 video = self._retriever.encode_video(*(x.to(self._device) for x in (clips, frames, mask)))
                 video = video.to("cpu", torch.float32)
             yield from (self._vectors(video[row : row + 1], len(fine)) for row, (_, fine) in enumerate(sampled))
 
     def _vectors(self, video: VideoEmbedding, sampled: int) -> WindowVectors:
         """The vectors of one window; means of frames as clips where there are none."""
+        stored = dict[str, np.ndarray]()
+        if self._joined and video.path is not None:
+            stored, video = {f"{_BLOCKS}{name}": rows for name, rows in rows_of(video).items()}, video.path
         rows = rows_of(video)
         frames = rows.get("frames", np.empty((0, self.dim), np.float32))
         clips = rows["clips"] if "clips" in rows else segment_mean(unit(frames), self.clips)
-        spans = video.clip_spans
-        stored = {} if spans is None else {CLIP_TIMES: spans[0].T.reshape(-1, 1).numpy()}
+        if video.clip_spans is not None:
+            stored[CLIP_TIMES] = video.clip_spans[0].T.reshape(-1, 1).numpy()
         if self._repeated:
             sampled = len(frames)
         return WindowVectors(clips, frames, 0 if self.frames_by_clip else min(sampled, len(frames)), stored)
@@ -110,8 +122,11 @@ class TrainedModel:
 
     def _compared(self, query: Texts) -> list[Tensor]:
         """What clips and frames are compared with."""
-        if isinstance(query, TextEmbedding) and self._pairs:
-            return [query.sentence, query.words[:, 0]]
+        if isinstance(query, TextEmbedding):
+            if self._joined and query.path is not None:
+                return [query.path]
+            if self._pairs:
+                return [query.sentence, query.words[:, 0]]
         return [query_vectors(query)]
 
     def _embed(self, texts: Sequence[str]) -> list[Texts]:
@@ -120,7 +135,7 @@ class TrainedModel:
         for first in range(0, len(texts), _TEXTS):
             words = [self._settings.query(self._text.words(text)) for text in texts[first : first + _TEXTS]]
             padded, mask = pad([torch.from_numpy(rows).float() for rows in words])
-            with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
+            with self._evaluated():
                 queries.append(self._retriever.encode_text(padded.to(self._device), mask.to(self._device)))
         return queries
 
@@ -135,19 +150,16 @@ class RescoredModel(TrainedModel):
 
     def __init__(self, retriever: AnyRetriever, indexed: Indexed, *others: Any) -> None:
         super().__init__(retriever, indexed, *others)
-        self._joined = _is_joined(retriever)
-        self._blocks = "block-" if self._joined else ""
-        if self._joined:
-            self.dim, self.clips, self.frames_by_clip = retriever.config.query_dim, _CLIPS, False
-            self.stored = {"frames": RowSet(self.dim, lengths=True)}
+        self._blocks = _BLOCKS if self._joined else ""
+        path = {"frames": RowSet(self.dim, lengths=True)} if self._joined else {}
         rows = RowSet(retriever.config.width, lengths=True)
         names = [name for name, has in (("clips", indexed.clips), ("frames", indexed.frames)) if has]
-        self.stored = {**self.stored, **{f"{self._blocks}{name}": rows for name in names}}
+        self.stored = {**self.stored, **path, **{f"{self._blocks}{name}": rows for name in names}}
 
     def rescore(self, sentence: str, windows: StoredRows) -> Vector:
         """The score of the whole retriever."""
         (text,), video = self._embed([sentence]), self._joined_rows(windows)
-        with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
+        with self._evaluated():
             return self._retriever.score(text, video).total[0].cpu().numpy()
 
     def moments(self, sentence: str, windows: StoredRows) -> TimedScores | None:
@@ -157,7 +169,7 @@ class RescoredModel(TrainedModel):
         (text,), found = self._embed([sentence]), []
         for window in windows:
             video = self._joined_rows([window])
-            with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
+            with self._evaluated():
                 own = self._retriever.moments(text, video)
                 rows = None if own is not None else row_scores(self._retriever, text, video)
                 line, spans = rows or (self._retriever.score(text, video).total, None)
@@ -179,16 +191,7 @@ class RescoredModel(TrainedModel):
         frames, mask = rows.get(f"{self._blocks}frames", (None, None))
         path = VideoEmbedding(None, *rows["frames"]) if self._joined else None
         spans = None if CLIP_TIMES not in rows else rows[CLIP_TIMES][0].unflatten(1, (2, -1))[..., 0].mT
-        return replace(VideoEmbedding(clips, frames, mask, path=path), clip_spans=spans).to(self._device)
-
-    def _vectors(self, video: VideoEmbedding, sampled: int) -> WindowVectors:
-        if video.path is None:
-            return super()._vectors(video, sampled)
-        blocks = {f"{self._blocks}{name}": rows for name, rows in rows_of(video).items()}
-        return super()._vectors(video.path, sampled)._replace(stored=blocks)
-
-    def _compared(self, query: Texts) -> list[Tensor]:
-        return [query.path] if isinstance(query, TextEmbedding) and query.path is not None else super()._compared(query)
+        return VideoEmbedding(clips, frames, mask, path=path, clip_spans=spans).to(self._device)
 
 
 def _is_joined(retriever: AnyRetriever) -> bool:
@@ -215,7 +218,7 @@ def _indexed(retriever: AnyRetriever, name: str | Path) -> Indexed:
     return Indexed(count, config.branches in ("both", "frames"), *weights, whole, spans and not joined)
 
 
-def rows_of(video: VideoEmbedding) -> dict[str, Float32[np.ndarray, "_ d"]]:
+def rows_of(video: VideoEmbedding) -> dict[str, Rows]:
     """The clips and the valid frames of one video, as far as it has them."""
     frames, rows = video.frames, {} if video.clips is None else {"clips": video.clips[0].numpy()}
     if frames is not None:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -169,6 +169,7 @@ def pipeline(
 def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem") -> None:
     """Evaluates on one split, prints the tables and writes a file for each report."""
     from prvr.evaluation.transfer import check_features
+    from prvr.models import Retriever
 
     trained, split = system.config or config, args.split or config.data.eval_split
     is_other = config.data.collection != trained.data.collection
@@ -185,6 +186,8 @@ def evaluate_split(args: EvaluateOptions, config: "Config", system: "OpenSystem"
         first, device = system.pipeline.first, device_of(args.device)
         here = replace(config, model=first.config, fit=fit)
         show_baselines(console, here, report, split, retriever=first, device=device)
+        if isinstance(first, Retriever) and first.path is not None:
+            console.print(f"\nkernel path: {first.path.config.text}", soft_wrap=True)
 
     _show_all(console, evaluation, written, _ranks_sets(args, config), compared)
     if args.run_file is not None:
@@ -198,23 +201,13 @@ def evaluate_alone(args: EvaluateOptions, config: "Config", name: "Untrained", k
     from prvr.evaluation.zero_shot import evaluate_untrained
     from prvr.training.splits import cache_folder
 
-    for option, value in (
-        ("--stage", args.stage),
-        ("--transfer", args.transfer),
-        *((f"--{key}", True) for key in keys),
-    ):
-        if value:
-            raise CommandError(
-                f"{option}: {name} has no parameters and takes no stages. For a model and its score together, evaluate "
-                f"the model with --stage {name.replace('-', '_')}."
-            )
-    for option, value in {
-        "--run-file": args.run_file,
-        "--unanswered": args.unanswered,
-        "--graded": args.graded,
-    }.items():
-        if value is not None:
-            raise CommandError(f"{option}: not of {name}. Evaluate a model or a pipeline.")
+    for option in [*_options(args, "stage", "transfer"), *(f"--{key}" for key in keys)]:
+        raise CommandError(
+            f"{option}: {name} has no parameters and takes no stages. For a model and its score together, evaluate the "
+            f"model with --stage {name.replace('-', '_')}."
+        )
+    for option in _options(args, "run_file", "unanswered", "graded"):
+        raise CommandError(f"{option}: not of {name}. Evaluate a model or a pipeline.")
     split, console = args.split or config.data.eval_split, stdout()
     how = EvaluationConfig(ties=args.ties, caption_sets=_ranks_sets(args, config))
     with closing(pack(open_corpus_of(config), split, cache_dir=cache_folder(config) / "packed")) as packed:
@@ -226,6 +219,11 @@ def evaluate_alone(args: EvaluateOptions, config: "Config", name: "Untrained", k
     about = ["evaluation", config.data.collection, *[split] * (split != config.data.eval_split)]
     written = write_reports(args, Path(name), reports, about)
     _show_all(console, reports, written, _ranks_sets(args, config))
+
+
+def _options(args: EvaluateOptions, *names: str) -> list[str]:
+    """Those of some options that have a value."""
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
 
 
 def _show_all(
@@ -261,10 +259,8 @@ def evaluate_targets(args: EvaluateOptions, config: "Config", system: "OpenSyste
     """Evaluates on the corpus of the run and on the targets, prints one table, and writes a file for each target."""
     from prvr.evaluation.transfer import corpus_on_disk, target_config, transfer_table
 
-    of_one = {"--output": args.output, "--run-file": args.run_file}
-    for option, value in {**of_one, "--unanswered": args.unanswered, "--graded": args.graded}.items():
-        if value is not None:
-            raise CommandError(f"{option} cannot be used with --transfer, which evaluates on several corpora.")
+    for option in _options(args, "output", "run_file", "unanswered", "graded"):
+        raise CommandError(f"{option} cannot be used with --transfer, which evaluates on several corpora.")
     folders = [Path(target).expanduser() for target in args.transfer]
     if len(set(folders)) < len(folders):
         raise CommandError(f"--transfer {' '.join(args.transfer)}: the same corpus twice.")
@@ -300,7 +296,7 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
     """The reports of the first stage alone and after each stage, by name; under the original labels of the corpus, and
     under dense ones where it has them.
     """
-    from prvr.evaluation import EvaluationConfig, encode_split, evaluate, write_run
+    from prvr.evaluation import EvaluationConfig, evaluate, write_run
     from prvr.evaluation.rejection import rejection
     from prvr.extensions import extension
     from prvr.training.record import changed_data
@@ -320,17 +316,9 @@ def evaluated(args: EvaluateOptions, system: "OpenSystem", config: "Config", spl
             if name is not None
         )
         watched = extension("attention", "--diagnose") if args.diagnose else lambda _: nullcontext([])
-        encode = partial(
-            encode_split,
-            system.pipeline,
-            device=device,
-            video_batch=how.video_batch,
-            query_batch=how.query_batch,
-            seed=how.seed,
-        )
         with watched(system.pipeline.first) as blocks:
-            encoded = encode(packed)
-        unanswered = [encode(other) for other in others]
+            encoded = how.encode(system.pipeline, packed, device)
+        unanswered = [how.encode(system.pipeline, other, device) for other in others]
         reports = {
             labelled.labels: {
                 name: replace(

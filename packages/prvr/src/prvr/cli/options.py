@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from cyclopts import (
     App,
@@ -210,7 +210,8 @@ def keys_help() -> str:
 
 
 def _metavar(kind: Any) -> str:
-    choices = getattr(kind, "__args__", ()) if get_origin(kind) is Literal else ()
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
     return (
         f"{{{','.join(map(str, choices))}}}"
         if choices

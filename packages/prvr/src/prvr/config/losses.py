@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_
 from pydantic.dataclasses import dataclass
 from pydantic_core import CoreSchema, core_schema
 
+from prvr.config.model import ModelConfig
 from prvr.config.registry import Registry
 from prvr.config.retrievers import AnyModelConfig
 from prvr.config.strict import MANY, STRICT
@@ -33,7 +34,8 @@ NEEDS = {
     "words": "model.frame_query='words'",
     "prior": "model.registers.kind='diffusion' or 'prior', and its start='prior_mean' or 'prior_sample'",
 }
-"""What a loss may need of a model, in the words of messages. A loss of a branch that is off is left out silently.
+"""What a loss may need of a model, in the words of messages. A loss of a branch of `ModelConfig` that is off is left
+out silently.
 
 A loss that needs `last_words`, the features of the words of the queries of a batch, is refused where several
 processes share a batch (`prvr.training`).
@@ -263,11 +265,13 @@ def expect_losses_fit(loss: LossConfig, model: AnyModelConfig) -> None:
     Raises:
         InputError: the message names the weight, what it needs and what to set instead.
     """
+    branches = ("clips", "frames", "last_words") if isinstance(model, ModelConfig) else ()  # may be off, with theirs
     for entry in LOSSES:
-        missing = [need for need in entry.needs if need in NEEDS and need not in model.provides]
+        missing = [need for need in entry.needs if need not in {*model.provides, *branches, *BATCH_NEEDS}]
         if loss.weight(entry.name) > 0 and missing:
+            what = NEEDS.get(missing[0], f"{missing[0]!r}, which is not in `provides` of the settings of the model")
             instead = f": set it to 0{' and loss.contrastive to 1' if missing[0] == 'pooled' else ''}"
-            raise InputError(f"loss.{entry.name}={loss.weight(entry.name)} needs {NEEDS[missing[0]]}{instead}")
+            raise InputError(f"loss.{entry.name}={loss.weight(entry.name)} needs {what}{instead}")
     if "pooled" not in model.provides and not loss.weight("contrastive") > 0:
         kind = getattr(model, "kind", "pooled")
         raise InputError(f"model.kind={kind!r} needs loss.contrastive above 0: no other term compares it with videos")

@@ -262,11 +262,31 @@ class PathConfig:
     )
     """A row holds the means of windows of these lengths, in frames; rows lie half of the shortest one apart."""
     kernel: Literal["gaussian", "linear"] = "gaussian"
-    """The kernel of two rows. gaussian: its width is chosen by the fit; linear: their product."""
+    """The kernel of two rows. linear: their product."""
     landmarks: int = Field(default=1, ge=1, le=1_000_000)
     """Training rows with which a row is compared."""
     toward: Literal["zero", "identity"] = "zero"
     """identity: the map is added to the mean of the windows, see `fit.toward`."""
+    width: float | None = None
+    """Width of the Gaussian, see `fit.widths`; None: the kernel is linear, or the model older than this key."""
+    penalty: float | None = None
+    """See `fit.penalties`; None: the model is older than this key."""
+    temperature: float | None = None
+    """See `fit.temperatures`; None: the model is older than this key."""
+
+    @property
+    def text(self) -> str:
+        """What the fit has chosen, in words.
+
+        Examples:
+            >>> PathConfig((8, 12), width=2.0, penalty=0.3, temperature=0.05).text
+            'windows of 8, 12 frames, gaussian kernel, width 2, penalty 0.3, temperature 0.05'
+            >>> PathConfig((8, 12), "linear").text
+            'windows of 8, 12 frames, linear kernel'
+        """
+        numbers = {"width": self.width, "penalty": self.penalty, "temperature": self.temperature}
+        texts = [f"windows of {', '.join(map(str, self.windows))} frames", f"{self.kernel} kernel"]
+        return ", ".join([*texts, *(f"{name} {value:g}" for name, value in numbers.items() if value is not None)])
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)

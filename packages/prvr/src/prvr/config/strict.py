@@ -1,6 +1,8 @@
 """What every record of the configuration has in common."""
 
-from pydantic import ConfigDict
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 """An unknown key is an error, and so is a number that is not finite.
@@ -17,3 +19,12 @@ LARGE = 2**31 - 1
 
 SEED = 2**32 - 1
 """The largest seed that torch, NumPy and Python all take."""
+
+Count = Annotated[int, Field(ge=1, le=MANY)]
+"""How many are held at once."""
+
+Size = Annotated[int, Field(gt=0, le=65_536)]
+"""A width, or the length of a sequence."""
+
+Factor = Annotated[float, Field(ge=1e-6, le=1e6)]
+"""What something is multiplied with."""

@@ -328,8 +328,19 @@ def _split(value: Any) -> str:
 
 
 def _seconds(value: Any) -> float | None:
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
+    return None if value is None or (isinstance(value, str) and not value.strip()) else seconds(value)
+
+
+def seconds(value: Any) -> float:
+    """A time in seconds, which may be written as `m:ss` or `h:mm:ss`, with or without a fraction.
+
+    Raises:
+        ValueError: it is something else.
+
+    Examples:
+        >>> seconds(90), seconds("12:30"), seconds("1:02:03.5")
+        (90.0, 750.0, 3723.5)
+    """
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12:
         return float(value)
     if isinstance(value, str) and (clock := _CLOCK.fullmatch(value.strip())):

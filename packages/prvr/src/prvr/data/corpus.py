@@ -148,16 +148,17 @@ class Corpus:
             return videos.dim, queries.dim
 
 
-def open_corpus(root: Path | str, collection: str, *, feature: str | None = None, query: str = "roberta") -> Corpus:
+def open_corpus(root: Path | str, collection: str, *, feature: str | None = None) -> Corpus:
     """Finds the files of a collection under ``root/collection``, in the public layout.
+
+    The query features are ``roberta_{collection}_query_feat.hdf5``; where no such file exists, those with the name of
+    the file of frame features, or the only ones.
 
     Args:
         root: folder that holds the collections.
         collection: ``tvr``, ``activitynet``, ``charades``, or any other name.
         feature: folder or HDF5 file under ``FeatureData``; default: the only folder, the one that the public code
             uses, or ``frames``; without a folder, the only file.
-        query: the encoder in the name of the query features, ``{query}_{collection}_query_feat.hdf5``; where no such
-            file exists, the one with the name of the file of frame features, or the only one.
 
     Raises:
         DataError: the folder, the frame features or the query features are missing or ambiguous.
@@ -170,7 +171,7 @@ def open_corpus(root: Path | str, collection: str, *, feature: str | None = None
         )
     name = feature or _choose_feature(folder / "FeatureData", collection)
     features = Corpus(folder, collection, folder, folder).stream_folder(name)
-    query_file = folder / "TextData" / f"{query}_{collection}_query_feat.hdf5"
+    query_file = folder / "TextData" / f"roberta_{collection}_query_feat.hdf5"
     if features.is_file() or not query_file.is_file():
         same = (query_file.with_name(f"{features.stem}{end}{features.suffix}") for end in ("", "_text"))
         files = [file for file in same if features.is_file() and file.is_file()]

@@ -35,6 +35,7 @@ class Shard:
 
 
 _ALL = Shard()
+_OF_LABELS = "query_to_video", "relevant", "video_ids", "query_ids", "captions", "moments", "teacher", "teacher_frames"
 
 
 @dataclass(frozen=True)
@@ -185,17 +186,10 @@ class VideoLoader:
             frame_mask=frame_mask,
             words=words,
             word_mask=word_mask,
-            query_to_video=labels.query_to_video,
-            relevant=labels.relevant,
-            video_ids=labels.video_ids,
-            query_ids=labels.query_ids,
-            captions=labels.captions,
-            moments=labels.moments,
-            teacher=labels.teacher,
-            teacher_frames=labels.teacher_frames,
             counts=counts,
             stream=stream,
             stream_mask=stream_mask,
+            **{name: getattr(labels, name) for name in _OF_LABELS},
         )
 
     def _labels_of(self, queries: Sequence[np.ndarray], videos: Sequence[int]) -> Labels:

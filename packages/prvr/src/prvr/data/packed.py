@@ -214,8 +214,8 @@ class PackedSplit:
     def relevant_matrix(self) -> Bool[np.ndarray, "q v"]:
         """The same as a boolean matrix."""
         matrix = np.zeros((len(self._queries), len(self)), bool)
-        rows = np.repeat(np.arange(len(self.relevant)), [len(videos) for videos in self.relevant])
-        matrix[rows, [video for videos in self.relevant for video in videos]] = True
+        for row, videos in zip(matrix, self.relevant, strict=True):
+            row[list(videos)] = True
         return matrix
 
     @cached_property
@@ -301,23 +301,12 @@ class PackedSplit:
 
     def video(self, index: int) -> tuple[Float[Tensor, "c f"], Float[Tensor, "l f"]]:
         """Clips (c f) and frames (l f) of one video, rows of unit norm, float32."""
-        clips, frames, _ = self.padded_videos(np.array([index]))
-        return clips[0], frames[0]
-
-    def padded_videos(
-        self, indices: Int[np.ndarray, " b"]
-    ) -> tuple[Float[Tensor, "b c f"], Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
-        """Clips of some videos, and their frames, with zeros up to the longest, and the mask of the frames."""
-        clips, frames = self.runs[:2]
-        return clips.padded(indices)[0], *frames.padded(indices)
+        clips, frames = (runs.padded(np.array([index]))[0][0] for runs in self.runs[:2])
+        return clips, frames
 
     def query(self, index: int) -> Float[Tensor, "w e"]:
         """Words (w e) of one query, rows of unit norm, float32."""
-        return self.padded_queries(np.array([index]))[0][0]
-
-    def padded_queries(self, indices: Int[np.ndarray, " k"]) -> tuple[Float[Tensor, "k w e"], Bool[Tensor, "k w"]]:
-        """Words of some queries, with zeros up to the longest, and their mask."""
-        return self.runs[2].padded(indices)
+        return self.runs[2].padded(np.array([index]))[0][0]
 
     def video_batches(self, size: int) -> Iterator[tuple[Tensor, ...]]:
         """All videos in order, ``size`` at a time (the last batch may be smaller).
@@ -327,14 +316,15 @@ class PackedSplit:
         """
         for start in range(0, len(self), size):
             indices = np.arange(start, min(start + size, len(self)))
-            stream = [tensor for runs in self.runs[3:] for tensor in runs.padded(indices)]
-            yield *self.padded_videos(indices), *stream, torch.from_numpy(indices)
+            clips, frames, _, *stream = self.runs
+            rows = [tensor for runs in (frames, *stream) for tensor in runs.padded(indices)]
+            yield clips.padded(indices)[0], *rows, torch.from_numpy(indices)
 
     def query_batches(self, size: int) -> Iterator[tuple[Tensor, ...]]:
         """All queries in order, ``size`` at a time: padded words (b w e), their mask (b w), and their numbers (b)."""
         for start in range(0, len(self._queries), size):
             indices = np.arange(start, min(start + size, len(self._queries)))
-            yield *self.padded_queries(indices), torch.from_numpy(indices)
+            yield *self.runs[2].padded(indices), torch.from_numpy(indices)
 
     @property
     def source(self) -> PackSource:

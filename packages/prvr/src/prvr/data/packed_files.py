@@ -23,16 +23,20 @@ VERIFY_LIMIT = 512 * 2**20  # bytes whose hashes are computed when the files are
 
 
 class PackedWriter:
-    """Streams a packed split into an empty folder: rows are appended, only offsets are kept in memory."""
+    """Streams a packed split into an empty folder: rows are appended, only their numbers are kept in memory.
+
+    Attributes:
+        lengths: of each matrix, the number of rows of each video or query.
+    """
 
     def __init__(self, folder: Path, dtype: str, more: Sequence[str] = ()) -> None:
-        self.folder, self._matrices = folder, (*MATRICES, *more)
-        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self.folder, self.dtype = folder, np.dtype(dtype).newbyteorder("<")
         self._files: dict[str, BinaryIO] = {}
-        self._shape = {name: [0, 0] for name in self._matrices}
+        self.lengths: dict[str, list[int]] = {name: [] for name in (*MATRICES, *more)}
+        self._widths = dict.fromkeys(self.lengths, 0)
 
     def __enter__(self) -> "PackedWriter":
-        self._files = {name: (self.folder / f"{name}.bin").open("wb") for name in self._matrices}
+        self._files = {name: (self.folder / f"{name}.bin").open("wb") for name in self.lengths}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -41,20 +45,24 @@ class PackedWriter:
                 file.close()
 
     def append(self, name: str, rows: np.ndarray) -> None:
-        """Appends rows to one of the matrices."""
+        """Appends the rows of a video or a query to one of the matrices."""
         self._files[name].write(np.ascontiguousarray(rows, self.dtype).data)
-        self._shape[name] = [self._shape[name][0] + len(rows), rows.shape[1]]
+        self.lengths[name].append(len(rows))
+        self._widths[name] = rows.shape[1]
 
     def finish(self, index: dict[str, np.ndarray], text: dict[str, Any], about: dict[str, Any]) -> None:
         """Writes the small files and, last, the header that vouches for all of them."""
         for file in self._files.values():
             file.close()
+        ends = {name: np.cumsum([0, *lengths], dtype=np.int64) for name, lengths in self.lengths.items()}
+        index |= {f"{name.removesuffix('s')}_offsets": ends[name] for name in ends if name != "clips"}
+        shapes = {name: [int(ends[name][-1]), self._widths[name]] for name in ends}
         with (self.folder / "index.npz").open("wb") as file:
             np.savez(file, allow_pickle=False, **index)
         (self.folder / "text.json").write_text(json.dumps(text), encoding="utf-8", newline="\n")
         paths = [path for name in FILES if name != HEADER and (path := self.folder / name).is_file()]
         files = {path.name: {"size": path.stat().st_size, "sha256": hash_file(path)} for path in paths}
-        header = {"format": FORMAT, "dtype": self.dtype.name, "shapes": self._shape, "files": files, "about": about}
+        header = {"format": FORMAT, "dtype": self.dtype.name, "shapes": shapes, "files": files, "about": about}
         (self.folder / HEADER).write_text(signed(header), encoding="utf-8", newline="\n")
 
 

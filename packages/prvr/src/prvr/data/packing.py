@@ -5,7 +5,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from prvr.errors import DataError, InputError
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[int, int], None]
 _ADDED = ("keep_length", "stored_words", "stream")  # stores that were packed without these settings are the same
 
 
@@ -95,7 +94,6 @@ def pack(
     feature_dim: int | None = None,
     query_dim: int | None = None,
     skip_missing: bool = False,
-    progress: Progress | None = None,
 ) -> PackedSplit:
     """Opens the packed form of a split, building it first where it does not exist.
 
@@ -112,7 +110,6 @@ def pack(
         feature_dim: width of frame features that the model expects (None: any).
         query_dim: width of query features that the model expects (None: any).
         skip_missing: leave videos without features out, with their captions, instead of refusing the split.
-        progress: called with (items done, items in all).
 
     Raises:
         DataError: bad source data, another width than expected, or a full disk; or something else stands
@@ -159,7 +156,7 @@ def pack(
                 if 0 < len(lacking) < len(read.video_ids):
                     about["left_out"] = len(lacking)
                     read = replace(read, captions=tuple(c for c in read.captions if c.video_id not in lacking))
-                _write(writer, corpus, read, videos, queries, settings, about, progress)
+                _write(writer, corpus, read, videos, queries, settings, about)
             if not publish(folder, target, _is_good):
                 logger.info("%s: already packed by another process; using that", target)
         packed = PackedSplit(PackedFiles(target, verify=False), source=origin)
@@ -203,15 +200,13 @@ def holdout(packed: PackedSplit, fraction: float = 0.1) -> tuple[PackedSplit, Pa
     return packed.subset(np.flatnonzero(~is_held_out)), packed.subset(np.flatnonzero(is_held_out))
 
 
-def repack(
-    packed: PackedSplit, settings: PackSettings, *, feature_dim: int | None = None, query_dim: int | None = None
-) -> PackedSplit:
-    """The same videos and queries as a packed split, sampled in another way.
+def repack(packed: PackedSplit, model: AnyModelConfig, keep_last: bool) -> PackedSplit:
+    """The same videos and queries as a packed split, sampled for another model.
 
     Args:
         packed: what `pack` returned, or a part of it.
-        settings: how to sample.
-        feature_dim, query_dim: widths that the model expects (None: any).
+        model: how to sample, and the widths of the features.
+        keep_last: see `PackSettings`.
 
     Raises:
         DataError: it is not known which corpus it was packed from; or as `pack`.
@@ -221,9 +216,9 @@ def repack(
         origin.corpus,
         origin.split,
         cache_dir=origin.cache_dir,
-        settings=settings,
-        feature_dim=feature_dim,
-        query_dim=query_dim,
+        settings=PackSettings.of(model, keep_last),
+        feature_dim=model.video_dim,
+        query_dim=model.query_dim,
         skip_missing=origin.skip_missing,
     )
     if whole.video_ids == packed.video_ids:
@@ -303,10 +298,8 @@ def _write(
     queries: FeatureReader,
     settings: PackSettings,
     about: dict[str, Any],
-    progress: Progress | None,
 ) -> None:
     captions, where, survey = split.captions, f"{corpus.name} {split.name}", _Survey(split.captions)
-    lengths: dict[str, list[int]] = {"frames": [], "words": []}
 
     def read(features: FeatureReader, ids: Sequence[str]) -> Iterator[np.ndarray]:
         missing = [name for name in ids if name not in features]
@@ -320,33 +313,25 @@ def _write(
             rows = features.read(name)
             survey.add(features.item, name, rows, settings.stored_words and features is queries)
             yield rows
-            if progress:
-                progress(sum(map(len, lengths.values())), len(split.video_ids) + len(captions))
-
-    def append(matrix: str, rows: np.ndarray) -> None:
-        writer.append(matrix, rows)
-        lengths[matrix].append(len(rows))
 
     for rows in read(videos, split.video_ids):
         clips, frames = settings.video(rows)
         writer.append("clips", clips)
-        append("frames", frames)
+        writer.append("frames", frames)
     for rows in read(queries, [caption.id for caption in captions]):
-        append("words", settings.query(rows))
+        writer.append("words", settings.query(rows))
     notes = [*survey.notes(settings.unit)]
     if "left_out" in about:
         notes.insert(0, f"{about['left_out']} videos have no features and are left out, with their captions.")
     index, wrong = _index(split)
-    index |= {"frame_offsets": _offsets(lengths["frames"]), "word_offsets": _offsets(lengths["words"])}
     if settings.stream is not None:
-        lengths[STREAM] = []
         for rows in _stream_rows(corpus, split, settings):
-            append(STREAM, rows)
-        index[f"{STREAM}_offsets"] = _offsets(lengths[STREAM])
-        lack = f"{lengths[STREAM].count(0)} of {len(split.video_ids)} videos have no {settings.stream}."
-        if not any(lengths[STREAM]):
+            writer.append(STREAM, rows)
+        lacking = writer.lengths[STREAM].count(0)
+        lack = f"{lacking} of {len(split.video_ids)} videos have no {settings.stream}."
+        if lacking == len(split.video_ids):
             raise DataError(f"{where}: {lack} Name its rows by the ids of the videos.")
-        notes += [lack] if 0 in lengths[STREAM] else []
+        notes += [lack] * bool(lacking)
     if len(wrong):
         notes.append(
             f"the moments of {len(wrong)} videos state different lengths of their video "
@@ -384,7 +369,3 @@ def _stream_rows(corpus: Corpus, split: Split, settings: PackSettings) -> Iterat
             if video in stream:
                 rows = sample_video(stream.read(video), 1, settings.stream_rows, settings.keep_last)[1]
             yield rows
-
-
-def _offsets(lengths: list[int]) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

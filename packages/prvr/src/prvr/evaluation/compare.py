@@ -1,5 +1,6 @@
 """Comparison of two runs on the same queries with a paired test."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from prvr.errors import DataError
+from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import METRICS, Difference, paired_test
 from prvr.evaluation.tables import new_table
@@ -113,11 +115,16 @@ def comparison_table(comparison: Comparison) -> Table:
     title = f"{a.split}: {len(a.query_ids):,} queries, {len(a.video_ids):,} videos"
     columns = ("A", "B", "B - A", f"{level:.0%} interval", "p")
     table = new_table(title, Text("\n".join(notes)), ["text to video"], columns)
+    return with_differences(table, (a.text_to_video, b.text_to_video), comparison.differences)
+
+
+def with_differences(table: Table, both: Sequence[RetrievalMetrics], differences: Mapping[str, Difference]) -> Table:
+    """The table with a row per metric: its name, both values, their difference with its interval, and the p-value."""
     for name in METRICS:
-        difference = comparison.differences[name]
+        difference = differences[name]
         table.add_row(
             "SumR" if name == "sumr" else f"R@{name[1:]}",
-            *(f"{getattr(report.text_to_video, name):.2f}" for report in comparison.reports),
+            *(f"{getattr(metrics, name):.2f}" for metrics in both),
             f"{difference.value:+.2f}",
             f"{difference.interval.low:+.2f} .. {difference.interval.high:+.2f}",
             f"{difference.p_value:.4f}",

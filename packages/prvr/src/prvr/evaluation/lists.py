@@ -89,10 +89,9 @@ def write_run(
     encoded: EncodedSplit,
     *,
     names: Sequence[str] | None = None,
-    depth: int = DEPTH,
     device: torch.device | str = "cpu",
 ) -> None:
-    """Writes the best videos of every query after all stages, as other evaluation programs read them.
+    """Writes the best 100 videos of every query after all stages, as other evaluation programs read them.
 
     In the format of TREC, a line `QUERY Q0 VIDEO RANK SCORE prvr` for each; or, if the file's name ends in `.json`, one
     object of objects, `{QUERY: {VIDEO: SCORE}}`. Of equal scores the video that comes first in the gallery is first.
@@ -102,7 +101,6 @@ def write_run(
         pipeline: computes the scores.
         encoded: the result of `encode_split`.
         names: of the queries in the file, `PackedSplit.query_names`; None: their ids.
-        depth: number of videos for each query.
         device: of the embeddings.
 
     Raises:
@@ -112,7 +110,7 @@ def write_run(
     names = encoded.query_ids if names is None else names
     with evaluation_mode(pipeline, torch.device(device), 0):
         for rows, scores in ranked_rows(pipeline, encoded, "t2v"):
-            columns = best_columns(scores, min(depth, scores.shape[1]))
+            columns = best_columns(scores, min(DEPTH, scores.shape[1]))
             values = scores.gather(1, columns).tolist()
             for query, videos, line in zip(names[rows], columns.tolist(), values, strict=True):
                 lists[query] = {str(encoded.video_ids[v]): float(f"{x:.9g}") for v, x in zip(videos, line, strict=True)}
@@ -323,7 +321,7 @@ class RankedLists:
             if bool(some.any()):
                 ranked = is_first[queries] | (task == "svmr")
                 rates = {name: float(100 * (hit[j] * ranked)[some].mean()) for name, hit in hits.items()}
-                model = None if ranks is None else float(100 * (ranks[i, j, some] <= 1).double().mean())
+                model = None if ranks is None else recall_at_k(ranks[i, j, some], 1)
                 baselines.append(MomentBaselines(task, iou, below, int(some.sum()), model, **rates))
         return tuple(baselines)
 

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
 from prvr.errors import InputError
+from prvr.types import Embeddings
 
 Ties = Literal["worst", "mean", "best"]
 
@@ -23,7 +24,7 @@ RECALLS = (1, 5, 10, 100)
 
 
 @dataclass(frozen=True)
-class RankCounts:
+class RankCounts(Embeddings):
     """The numbers of irrelevant items above, and equal to, the best relevant item of each row.
 
     Args:
@@ -48,17 +49,10 @@ class RankCounts:
         """The metrics of these rows, at least one."""
         return RetrievalMetrics.from_ranks(self.ranks(ties), self.tied_share)
 
-    def cpu(self) -> "RankCounts":
-        """Copy in host memory."""
-        return RankCounts(self.above.cpu(), self.tied.cpu())
-
     @classmethod
     def cat(cls, parts: Sequence["RankCounts"]) -> "RankCounts":
         """The counts of several blocks of rows, one after the other; at least one block."""
         return cls(torch.cat([part.above for part in parts]), torch.cat([part.tied for part in parts]))
-
-    def __getitem__(self, rows: Tensor) -> "RankCounts":
-        return RankCounts(self.above[rows], self.tied[rows])
 
 
 def count_ranks(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"]) -> RankCounts:

@@ -9,6 +9,7 @@ import torch
 from prvr.data.packed import PackedSplit
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
 from prvr.evaluation.lists import ranked_rows, video_moments
+from prvr.scoring import overlaps
 from prvr.stages.matrix import EncodedSplit
 from prvr.stages.pipelines import Pipeline, as_pipeline
 from prvr.types import FirstStage
@@ -54,11 +55,9 @@ class ExampleQuery:
         if hit.video_id not in self.relevant:
             return 0.0
         times = (hit.start, hit.end, self.start, self.end)
-        if hit.video_id != self.video_id or any(time is None for time in times):
+        if hit.video_id != self.video_id or None in times:
             return None
-        start, end, first, last = (float(time) for time in times if time is not None)
-        union = max(end, last) - min(start, first)
-        return max(0.0, min(end, last) - max(start, first)) / union if union > 0 else 1.0
+        return float(overlaps(*torch.tensor(times, dtype=torch.float64)[:, None, None]).nan_to_num(1.0))
 
 
 def find_moments(

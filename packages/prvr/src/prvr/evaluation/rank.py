@@ -65,6 +65,13 @@ class EvaluationConfig:
         """The settings of a run: its seed and its batch sizes, and `changes`."""
         return cls(seed=train.seed, video_batch=train.eval_videos, query_batch=train.eval_queries, **changes)
 
+    def encode(
+        self, system: FirstStage | Pipeline, split: PackedSplit, device: torch.device | str | None
+    ) -> EncodedSplit:
+        """The embeddings of a split, see `prvr.evaluation.encode_split`."""
+        sizes: Any = {"video_batch": self.video_batch, "query_batch": self.query_batch}
+        return encode_split(system, split, device=device, seed=self.seed, **sizes)
+
 
 _Counts = tuple[RankCounts, RankCounts, RankCounts | None]
 """Counts of every query, of every video that has a query, and of sets of queries if `caption_sets` is set."""
@@ -96,9 +103,7 @@ def evaluate(
     """
     pipeline, config = as_pipeline(system), config or EvaluationConfig()
     where = device_of(pipeline.first, device)
-    if encoded is None:
-        sizes: Any = {"video_batch": config.video_batch, "query_batch": config.query_batch}
-        encoded = encode_split(pipeline, split, device=where, seed=config.seed, **sizes)
+    encoded = config.encode(pipeline, split, where) if encoded is None else encoded
     with evaluation_mode(pipeline, where, config.seed):
         lists = RankedLists(split, config.ties, config.lists)
         count = _count_stages if pipeline.stages else _count_first
@@ -159,8 +164,8 @@ def _count_blocks(
         query_ids=[split.query_ids[i] for i in order.tolist()],
         video_ids=split.video_ids,
     )
-    sets = stream_set_counts(block, owner[order], queries, videos).cpu() if config.caption_sets else None
-    return to_video.cpu()[place], to_text.cpu(), sets
+    sets = stream_set_counts(block, owner[order], queries, videos).to("cpu") if config.caption_sets else None
+    return to_video.to("cpu")[place], to_text.to("cpu"), sets
 
 
 def _count_stages(
@@ -183,8 +188,8 @@ def _count_stages(
             if config.caption_sets and direction == "v2t":
                 whole = [slice(0, len(owner))]
                 sets.append(stream_set_counts(lambda q, _, of=scores: of.mT[q], owner, whole, [rows]))
-    to_video, to_text = (RankCounts.cat(parts).cpu() for parts in counts.values())
-    return to_video, to_text, RankCounts.cat(sets).cpu() if sets else None
+    to_video, to_text = (RankCounts.cat(parts).to("cpu") for parts in counts.values())
+    return to_video, to_text, RankCounts.cat(sets).to("cpu") if sets else None
 
 
 def count_rows(matrix: ScoreMatrix, direction: Direction, rows: slice, scores: Float[Tensor, "r n"]) -> RankCounts:
@@ -233,9 +238,7 @@ def report_from_scores(
     return replace(_report(split, counts, None, config, ()), lists=lists.metrics())
 
 
-def moment_groups(
-    counts: RankCounts, moments: Moments, ties: Ties = "worst", edges: Sequence[float] = RATIO_EDGES
-) -> tuple[GroupMetrics, ...]:
+def moment_groups(counts: RankCounts, moments: Moments, ties: Ties = "worst") -> tuple[GroupMetrics, ...]:
     """Metrics by moment-to-video ratio, in the groups of MS-SL; bins are (low, high].
 
     Queries without a known moment, or with an empty one, are in no group; groups without queries are omitted.
@@ -244,12 +247,11 @@ def moment_groups(
         counts: text-to-video counts of all queries.
         moments: start, end and duration of each query in seconds, NaN where unknown.
         ties: the rank of equal scores.
-        edges: ascending.
     """
     with np.errstate(divide="ignore", invalid="ignore"):  # longer than its video: 1
         ratio = torch.from_numpy(np.minimum((moments.end - moments.start) / moments.duration, 1.0))
     groups = []
-    for low, high in pairwise(edges):
+    for low, high in pairwise(RATIO_EDGES):
         inside = (ratio > low) & (ratio <= high)
         if bool(inside.any()):
             groups.append(GroupMetrics(low, high, counts[inside].metrics(ties)))

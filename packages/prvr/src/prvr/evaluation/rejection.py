@@ -39,10 +39,8 @@ def rejection(pipeline: Pipeline, encoded: EncodedSplit, unanswered: EncodedSpli
     return Rejection(*rejection_auroc(own, other), len(other))
 
 
-def rejection_auroc(
-    answered: Float[np.ndarray, " q"], unanswered: Float[np.ndarray, " u"], level: float = 0.95
-) -> tuple[float, Interval]:
-    """The area under the ROC curve of the best scores of queries, with its interval (DeLong et al. 1988).
+def rejection_auroc(answered: Float[np.ndarray, " q"], unanswered: Float[np.ndarray, " u"]) -> tuple[float, Interval]:
+    """The area under the ROC curve of the best scores of queries, with its 95 % interval (DeLong et al. 1988).
 
     It is the share of pairs of a query that some video answers and one that none does in which the first has the higher
     score, pairs of equal scores by half: 0.5 by chance, 1 where one threshold rejects all of the second and none of the
@@ -51,7 +49,6 @@ def rejection_auroc(
     Args:
         answered: the best score of each query that a video answers.
         unanswered: that of each other query.
-        level: of the interval.
 
     Raises:
         InputError: fewer than two scores of a kind, or one that is not finite.
@@ -73,5 +70,5 @@ def rejection_auroc(
 
     above, below = places(answered, unanswered), places(unanswered, answered)
     area = float(above.mean())
-    error = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(sum(x.var(ddof=1) / len(x) for x in (above, below)))
-    return area, Interval(max(0.0, float(area - error)), min(1.0, float(area + error)), level)
+    error = NormalDist().inv_cdf(0.975) * np.sqrt(sum(x.var(ddof=1) / len(x) for x in (above, below)))
+    return area, Interval(max(0.0, float(area - error)), min(1.0, float(area + error)))

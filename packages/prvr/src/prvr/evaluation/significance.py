@@ -39,10 +39,9 @@ def bootstrap_intervals(
     query_to_video: Int[np.ndarray, " q"],
     *,
     samples: int = 1000,
-    level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """Percentile bootstrap intervals of R@1, 5, 10, 100 and SumR, clustered by video.
+    """Percentile bootstrap intervals, 95 %, of R@1, 5, 10, 100 and SumR, clustered by video.
 
     Videos are drawn with replacement, each with all its queries (Field & Welsh, 2007, "Bootstrapping clustered data"):
     a metric of a resample is `sum_v n_v h_v / sum_v n_v m_v`, with n multinomial, h_v the hits and m_v the number of
@@ -52,7 +51,6 @@ def bootstrap_intervals(
         ranks: `(q,)` 1-based ranks.
         query_to_video: `(q,)` the video each query was written for.
         samples: number of resamples.
-        level: share of the resamples inside the interval, in (0, 1).
         seed: the seed of the draws; the same seed gives the same interval.
 
     Returns:
@@ -64,7 +62,7 @@ def bootstrap_intervals(
         True
     """
     hits, sizes = _per_video(_hits(ranks), query_to_video)
-    return dict(zip(METRICS, _intervals(_resampled(hits, sizes, samples, seed), level), strict=True))
+    return dict(zip(METRICS, _intervals(_resampled(hits, sizes, samples, seed)), strict=True))
 
 
 def paired_test(
@@ -114,7 +112,6 @@ def seeds_test(
     query_to_video: Int[np.ndarray, " q"],
     *,
     samples: int = 10_000,
-    level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Difference]:
     """B - A of two systems that were each trained with several seeds, for new videos and for new seeds.
@@ -135,12 +132,11 @@ def seeds_test(
         ranks_b: `(t, q)` 1-based ranks of the runs of B, at least one, of the same queries in the same order.
         query_to_video: `(q,)` the video each query was written for.
         samples: number of resamples.
-        level: share of the resamples inside the interval, in (0, 1).
         seed: the seed of the draws.
 
     Returns:
         A difference per name in `METRICS`, in percent. Its p-value is `2 (1 + k) / (samples + 1)`, at most 1, with k
-        the resamples beyond 0 on the rarer side: it is below 1 - `level` about where the interval leaves 0 out.
+        the resamples beyond 0 on the rarer side: it is below 0.05 about where the interval leaves 0 out.
 
     Examples:
         >>> a, b = np.array([[9, 9], [9, 9]]), np.array([[1, 9], [1, 9]])
@@ -168,7 +164,7 @@ def seeds_test(
         drawn += 100 * spread * np.random.default_rng([seed, 2]).standard_t(free, size=(samples, 1))
     rarer = np.minimum((drawn <= 0).sum(0), (drawn >= 0).sum(0))
     p_values = np.minimum(1, 2 * (1 + rarer) / (samples + 1))
-    return _differences(100 * gains.sum(0) / queries, drawn, p_values, level)
+    return _differences(100 * gains.sum(0) / queries, drawn, p_values)
 
 
 def holm(p_values: Sequence[float], tests: int | None = None) -> list[float]:
@@ -243,11 +239,13 @@ def _resampled(
     return 100 * np.concatenate(parts)
 
 
-def _differences(values: np.ndarray, drawn: np.ndarray, p_values: np.ndarray, level: float) -> dict[str, Difference]:
+def _differences(
+    values: np.ndarray, drawn: np.ndarray, p_values: np.ndarray, level: float = 0.95
+) -> dict[str, Difference]:
     rows = zip(METRICS, values.tolist(), _intervals(drawn, level), p_values.tolist(), strict=True)
     return {name: Difference(value, interval, p) for name, value, interval, p in rows}
 
 
-def _intervals(drawn: Float[np.ndarray, "s m"], level: float) -> list[Interval]:
+def _intervals(drawn: Float[np.ndarray, "s m"], level: float = 0.95) -> list[Interval]:
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return [Interval(float(a), float(b), level) for a, b in zip(low, high, strict=True)]

@@ -142,7 +142,7 @@ def moment_baselines_table(report: EvaluationReport) -> Table | None:
     """The first moments beside answers that read no query; None if no moment is known."""
     if not report.baselines:
         return None
-    caption = None if report.moments else "moments of this model: not reported, its rows have no score of their own"
+    caption = None if report.moments else "moments of this model: not reported, its videos have one row each"
     columns = ("IoU", "queries", "model", "whole video", "middle third", "random part")
     table = new_table("R@1 of moments beside answers that read no query", caption, [""], columns)
     below = 1.0

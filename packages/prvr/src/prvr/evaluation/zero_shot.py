@@ -1,6 +1,6 @@
 """Zero-shot retrieval, by the joint encoder of frames and texts alone, and a model compared with baselines."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.data import Corpus, DataError, PackedSplit
-from prvr.encoders import TextFeaturizer
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, chance_recall
 from prvr.evaluation.rank import EvaluationConfig, report_from_scores
 from prvr.evaluation.report import EvaluationReport
@@ -113,15 +112,8 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def zero_shot_scores(
-    corpus: Corpus,
-    split: str,
-    texts: Sequence[str] | None = None,
-    *,
-    text: TextFeaturizer | None = None,
-    inputs: JointRows = MEANS,
-) -> Float[Tensor, "q v"]:
-    """The cosine of each text with the best matching row of each video, `max_i cos(t_q, r_vi)`.
+def zero_shot_scores(corpus: Corpus, split: str, inputs: JointRows = MEANS) -> Float[Tensor, "q v"]:
+    """The cosine of each caption with the best matching row of each video, `max_i cos(t_q, r_vi)`.
 
     Rows are all stored frames, without sampling, and means of them: `prvr.data.sampling.growing_means`. An encoder of
     single frames does not know the order of frames, and that of the toy corpus does not know words for actions.
@@ -129,20 +121,15 @@ def zero_shot_scores(
     Args:
         corpus: a toy corpus of this version, or one of `prvr convert captions` with frames of a CLIP or SigLIP.
         split: `train`, `val` or `test`.
-        texts: any texts; None for the captions of the split.
-        text: the text side of the encoder of the frames; None opens it by its name if it is needed. The captions of
-            `prvr convert captions` were encoded when the corpus was created.
         inputs: `moments` for the training-free score: the best matching moment in place of these rows.
 
     Returns:
-        `(q, v)` in [-1, 1], texts by videos in the order of the packed split, for `report_from_scores`.
+        `(q, v)` in [-1, 1], captions by videos in the order of the packed split, for `report_from_scores`.
 
     Raises:
-        prvr.data.DataError: the corpus has no such split, does not name the encoder of its features, or has no joint
-            space; or `text` is of another model.
-        ValueError: a text without a word, or with too many.
+        prvr.data.DataError: as `prvr.stages.joint_space.JointSplit`.
     """
-    joint = JointSplit(corpus, split, texts=None if texts is None else tuple(texts), text=text, inputs=inputs)
+    joint = JointSplit(corpus, split, inputs=inputs)
     return torch.stack([(joint.text_vectors @ F.normalize(rows, dim=-1).T).amax(1) for rows in joint.frames()], 1)
 
 
@@ -163,7 +150,7 @@ def evaluate_untrained(name: Untrained, split: PackedSplit, config: EvaluationCo
         >>> evaluate_untrained("training-free", split).text_to_video.r1  # doctest: +SKIP
         10.0
     """
-    scores = zero_shot_scores(split.source.corpus, split.source.split, inputs=UNTRAINED[name])
+    scores = zero_shot_scores(split.source.corpus, split.source.split, UNTRAINED[name])
     return report_from_scores(scores, split, config)
 
 

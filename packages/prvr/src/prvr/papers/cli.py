@@ -196,18 +196,6 @@ def show(
 
 
 @group.command
-def cost(*, device: Device = "auto") -> None:
-    """Measure DiffusionRet's table 4: time and memory of inference.
-
-    Score galleries of three sizes and re-rank them in 1 to 50 steps on the device at hand, next to the published
-    numbers; without a GPU at a small size.
-    """
-    from prvr.papers.cost import inference_cost
-
-    stdout().print(inference_cost(device_of(device)))
-
-
-@group.command
 def pack(study: Path, /, *, output: Annotated[Path | None, Parameter(metavar="FILE.tar.xz")] = None) -> None:
     """Write a finished study as one file.
 

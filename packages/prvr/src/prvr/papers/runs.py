@@ -184,10 +184,11 @@ def _run(table: Table, row: Row, name: str, sets: Mapping[str, DataSet], choices
         if source is None:
             return None
         config = _with_data(source.config, name, data, choices)
-        config = _with_split(config, data.keys.get("data.eval_split"))
+        split = data.keys.get("data.eval_split", config.data.eval_split)
+        config = replace(config, data=replace(config.data, eval_split=split))
         if source.kind in ("plot", "untrained"):
             return replace(source, config=config)
-        return Run("evaluate", config, seed, _details(Evaluation()), over=source)
+        return Run("evaluate", config, seed, config_to_dict(Evaluation()), over=source)
     if row.over is not None:
         base = _run(table, table.row(row.over), name, sets, choices, seed)
         return None if base is None else _over(table, row, base, choices)
@@ -218,17 +219,7 @@ def _over(table: Table, row: Row, base: Run, choices: Choices) -> Run:
         PLOTS[row.plot.what]  # an unknown one is refused
         return Run("plot", base.config, base.seed, {"plot": row.plot.what, "settings": row.plot.settings}, over=base)
     assert row.evaluate is not None
-    config = _with_split(base.config, row.evaluate.split)
-    return Run("evaluate", config, base.seed, _details(row.evaluate), over=base)
-
-
-def _details(evaluation: Evaluation) -> dict[str, Any]:
-    """The changes of an evaluation, but for the split, which the configuration names."""
-    return {key: value for key, value in config_to_dict(evaluation).items() if key != "split"}
-
-
-def _with_split(config: Config, split: str | None) -> Config:
-    return config if split is None else replace(config, data=replace(config.data, eval_split=split))
+    return Run("evaluate", base.config, base.seed, config_to_dict(row.evaluate), over=base)
 
 
 def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, seed: int) -> Config:

@@ -57,7 +57,6 @@ class Evaluation:
     """Stages between the retriever and the trained stage of the row, as in the YAML file of a pipeline."""
     diffusion: dict[str, Any] = field(default_factory=dict)
     """Settings of the trained stage of the row, for example `num_steps`."""
-    split: str | None = None
     ties: Literal["worst", "mean", "best"] = "worst"
 
 

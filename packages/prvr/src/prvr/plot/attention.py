@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from prvr.evaluation.report import BlockUse
 from prvr.models.blocks import Mixer, RegisterTokens, Window, key_mask
@@ -37,9 +38,7 @@ def logit_spread(
     deviation = ((logits - mean).masked_fill(~valid, 0).square().sum(-1) / count).sqrt()
     weights = logits.masked_fill(~valid, -torch.inf).softmax(-1)
     entropy = torch.special.entr(weights).sum(-1) / count.clamp_min(2).log()
-    counted = torch.ones_like(deviation, dtype=torch.bool)
-    if queries is not None:
-        counted = counted & queries[:, None]
+    counted = (deviation.new_ones(()) if queries is None else queries[:, None]).expand_as(deviation)
     total = counted.flatten(1).sum(1)
     return tuple((x * counted).flatten(1).sum(1) / total for x in (deviation, entropy))  # pyright: ignore[reportReturnType]
 
@@ -51,49 +50,43 @@ def watched(model: FirstStage) -> Iterator[list[BlockUse]]:
     Compiled blocks are left alone. Registers are keys without places, so their order changes nothing by construction.
     """
     uses: list[BlockUse] = []
-    handles = []
+    handles: dict[str, RemovableHandle] = {}
     for name, module in model.named_modules() if isinstance(model, nn.Module) else ():
         if isinstance(module, Mixer) and isinstance(module, nn.Module):
-            once = [name]
-            handles.append(module.register_forward_hook(partial(_record, uses, once)))
+            handles[name] = module.register_forward_hook(partial(_record, uses, handles, name))
     try:
         yield uses
     finally:
-        for handle in handles:
+        for handle in handles.values():
             handle.remove()
 
 
 @torch.no_grad()
-def _record(uses: list[BlockUse], once: list[str], module: Any, args: tuple[Any, ...], output: Tensor) -> None:
-    if torch.compiler.is_compiling() or not once:
+def _record(
+    uses: list[BlockUse],
+    handles: dict[str, RemovableHandle],
+    name: str,
+    module: Any,
+    args: tuple[Tensor, Sequences, Window, RegisterTokens],
+    output: Tensor,
+) -> None:
+    if torch.compiler.is_compiling():
         return
+    handles.pop(name).remove()
     x, sequences, window, registers = args
-    spread = _spread(module, x, sequences, registers)
-    changes = _changes(module, x, sequences, window, registers, output)
-    name = once.pop()
-    uses += [
-        BlockUse(f"{name} {place}", *(numbers.tolist()))
-        for place, numbers in enumerate(torch.stack([*spread, *changes], -1).cpu())
-    ]
-
-
-def _spread(
-    module: Mixer, x: Tensor, sequences: Sequences, registers: RegisterTokens
-) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
-    extra = 0 if registers is None else registers.shape[1]
+    extra, others = 0, list[Tensor]()
+    if registers is not None:
+        extra = registers.shape[1]
+        if len(registers) > 1:
+            others = [registers.roll(1, 0), registers.mean(1, keepdim=True).expand_as(registers)]
     logits = module.content_logits(x, sequences, registers).float()
-    return logit_spread(logits, sequences.mask, key_mask(sequences.mask, extra))
+    numbers = [*logit_spread(logits, sequences.mask, key_mask(sequences.mask, extra))]
+    for other in others:  # how much the output changes, relative to its length
+        change = module.forward(x, sequences, window, other) - output
+        numbers.append(_lengths(change) / _lengths(output))
+    rows = torch.stack(numbers, -1).tolist()
+    uses += [BlockUse(f"{name} {place}", *row) for place, row in enumerate(rows)]
 
 
-def _changes(
-    module: Any, x: Tensor, sequences: Sequences, window: Window, registers: RegisterTokens, output: Tensor
-) -> list[Float[Tensor, " k"]]:
-    """How much the output of each block changes with other registers, relative to its length."""
-    if registers is None or len(registers) < 2:
-        return []
-    others = (registers.roll(1, 0), registers.mean(1, keepdim=True).expand_as(registers))
-    length = output.float().flatten(1).norm(dim=1)
-    return [
-        (module.forward(x, sequences, window, other) - output).float().flatten(1).norm(dim=1) / length
-        for other in others
-    ]
+def _lengths(rows: Float[Tensor, "k ..."]) -> Float[Tensor, " k"]:
+    return rows.float().flatten(1).norm(dim=1)

@@ -2,6 +2,7 @@
 along the reverse process (DreamPRVR's picture of r_t over t).
 """
 
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,9 +136,9 @@ def draw_frames(inputs: PlotInput, settings: FramesSettings) -> "Figure":
         inside, moments = moments_of_frames(packed, video, packed.frame_counts[video])
     longest_first = np.argsort([start - end for start, end in moments], kind="stable")
     shorter = np.zeros(inside.shape, int)  # moments around the same frame that are drawn on top
-    shorter[longest_first] = inside[longest_first][::-1].cumsum(0)[::-1] - inside[longest_first]
     groups = np.full(inside.shape[1], -1)
-    for number in longest_first:
+    for place, number in enumerate(longest_first):
+        shorter[number] = inside[longest_first[place + 1 :]].sum(0)
         groups[inside[number]] = number
     figure = new_figure(3.2 * len(spaces), 4.0)
     panels = figure.subplots(1, len(spaces))
@@ -147,7 +148,7 @@ def draw_frames(inputs: PlotInput, settings: FramesSettings) -> "Figure":
         for number, (start, end) in enumerate(moments):
             colour, label = COLOURS[number % len(COLOURS)], f"{start:.0f}–{end:.0f} s"
             sizes = 22 * (1 + shorter[number, inside[number]]) ** 1.5
-            order = 2 + int(np.argmax(longest_first == number)) / len(moments)
+            order = 2 + longest_first.tolist().index(number) / len(moments)
             axes.scatter(*plane[inside[number]].T, s=sizes, color=colour, label=label, zorder=order, linewidths=0)
         axes.set(xticks=[], yticks=[])
         score = separation(rows, groups)
@@ -177,8 +178,7 @@ def draw_registers(inputs: PlotInput, settings: RegistersSettings) -> "Figure":
         MissingExtraError: scikit-learn is not installed.
     """
     first: Any = inputs.system.pipeline.first
-    generator = getattr(first, "registers", None)
-    if generator is None or generator.diffusion is None:
+    if getattr(getattr(first, "registers", None), "diffusion", None) is None:
         raise InputError(
             f"{inputs.system.folder}: its first stage generates no registers by diffusion: "
             "model.registers.kind='diffusion' does"
@@ -194,14 +194,12 @@ def draw_registers(inputs: PlotInput, settings: RegistersSettings) -> "Figure":
     panels = evenly(steps, settings.panels)
     shares = share_between_videos(values)
     figure = new_figure(2.5 * len(panels), 3.4)
-    for axes, step in zip(
-        np.atleast_1d(figure.subplots(1, len(panels), sharex=True, sharey=True)), panels, strict=True
-    ):
+    (row,) = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)
+    for axes, step in zip(row, panels, strict=True):
         axes.scatter(*plane.reshape(-1, 2).T, s=4, color="0.9")
-        for register in range(number):
-            shape = _SHAPES[register % len(_SHAPES)]
+        for register, shape in zip(range(number), cycle(_SHAPES), strict=False):
             axes.scatter(*plane[step, :, register].T, s=24, color=colours, marker=shape, alpha=0.8)
-        level = f"$r_{{{steps - 1 - step}}}$" + (", the start" if step == 0 else "")
+        level = f"$r_{{{steps - 1 - step}}}$" + ", the start" * (not step)
         axes.set_title(f"{level}\n{100 * shares[step]:.1f} %", fontsize="medium")
         axes.set(xticks=[], yticks=[])
     names = f"{brief(ids[0])} to {brief(ids[-1])}"

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -94,12 +95,12 @@ def draw_hyperbolic(inputs: PlotInput, settings: HyperbolicSettings) -> "Figure"
     sample = torch.cat(list(groups.values()))
     pca = HoroPCA(2, c, center=False)
     plane = pca.fit_transform(sample)
-    marks = [colours[name] for name, rows in groups.items() for _ in rows]
-    order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(0)).tolist()  # no kind lies on top
-    style = {"c": [marks[row] for row in order], "s": 5.0, "alpha": 0.6}
+    marks = np.repeat([colours[name] for name in groups], [len(rows) for rows in groups.values()])
+    order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(0))  # no kind lies on top
+    style = {"c": marks[order], "s": 5.0, "alpha": 0.6}
     poincare_disk(plane[order], c, point_style=style, ax=right)
     radius = min(1.0, 1.3 * float(torch.linalg.vector_norm(c**0.5 * to_poincare(plane, c), dim=-1).max()))
-    right.set(xlim=(-1.04 * radius, 1.04 * radius), ylim=(-1.04 * radius, 1.04 * radius))
+    right.axis([-1.04 * radius, 1.04 * radius] * 2)
     right.scatter(0, 0, s=80, marker="+", color="black", zorder=5)
     variance = f"HoroPCA: {100 * pca.variance_ratio_:.0f} % of the squared distances kept"
     right.set_title(f"{variance}\n+: the origin; the inner {100 * radius:.0f} % of the radius", fontsize="medium")

@@ -61,8 +61,8 @@ def draw_trajectory(inputs: PlotInput, settings: TrajectorySettings) -> "Figure"
         axes.tick_params(labelsize="small")
     result = f"none of these {top_k} candidates is right"
     if right.any():
-        first, last = int(right.argmax()) + 1, values[-1]
-        place = 1 + int((last[~right] >= last[right].max()).sum())
+        place = 1 + (values[-1, ~right] >= values[-1, right].max()).sum()
+        first = 1 + right.argmax()
         result = f"the best right candidate: place {first} by the scores, place {place} by what is generated"
     figure.suptitle(f"{brief(caption, 100)}\n{result}", fontsize="medium")
     return figure

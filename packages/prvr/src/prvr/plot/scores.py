@@ -27,9 +27,8 @@ def auc(right: Float[np.ndarray, " p"], wrong: Float[np.ndarray, " n"]) -> float
         >>> auc(np.array([0.5, 0.9]), np.array([0.5, 0.1]))
         0.875
     """
-    ordered = np.sort(wrong)
-    below, level = (np.searchsorted(ordered, right, side) for side in ("left", "right"))
-    return float((below + level).mean() / (2 * len(ordered)))
+    places = [np.searchsorted(np.sort(wrong), right, side) for side in ("left", "right")]
+    return float(np.mean(places) / len(wrong))
 
 
 def overlap(right: Float[np.ndarray, " p"], wrong: Float[np.ndarray, " n"], edges: Float[np.ndarray, " b"]) -> float:
@@ -57,14 +56,14 @@ def pair_scores(
     """
     keep = min(1.0, most / max(1, len(split.query_ids) * len(split)))
     numbers = torch.Generator("cpu").manual_seed(0)
-    right, wrong = [], []
+    pairs = []
     matrix = ScoreMatrix(pipeline.first, encoded, split.relevant)
     for rows, scores in ranked_rows(pipeline, encoded, "t2v"):
-        values, positives = scores.cpu(), matrix.positives("t2v", rows).cpu()
+        values, right = scores.cpu(), matrix.positives("t2v", rows).cpu()
         drawn = torch.rand(values.shape, generator=numbers) < keep
-        right.append(values[positives])
-        wrong.append(values[~positives & drawn])
-    return torch.cat(right).double().numpy(), torch.cat(wrong).double().numpy()
+        pairs.append((values[right], values[~right & drawn]))
+    right, wrong = (torch.cat(values).double().numpy() for values in zip(*pairs, strict=True))
+    return right, wrong
 
 
 def draw_scores(inputs: PlotInput, settings: ScoresSettings) -> "Figure":
@@ -72,12 +71,12 @@ def draw_scores(inputs: PlotInput, settings: ScoresSettings) -> "Figure":
 
     A histogram of right (green) and wrong (grey) pairs for each, all over the same range.
     """
-    source = inputs.config.data.collection
-    split = None if inputs.split == inputs.config.data.eval_split else inputs.split  # an explicit one, on every corpus
-    corpora = [(source, inputs.config, inputs.split)]
+    data = inputs.config.data
+    split = None if inputs.split == data.eval_split else inputs.split  # an explicit one, on every corpus
+    corpora = [(data.collection, inputs.config, inputs.split)]
     for target in settings.transfer:
         config, name = target_config(inputs.config, Path(target), split)
-        corpora.append((f"{source} -> {config.data.collection}", config, name))
+        corpora.append((f"{data.collection} -> {config.data.collection}", config, name))
     parts, domains = inputs.system.parts(), {}
     for corpus, config, name in corpora:
         with inputs.encoded(config, name) as (packed, encoded):
@@ -87,7 +86,7 @@ def draw_scores(inputs: PlotInput, settings: ScoresSettings) -> "Figure":
     scores = np.concatenate([values for pairs in domains.values() for values in pairs])
     edges = np.linspace(scores.min(), scores.max() + 1e-9, settings.bins + 1)
     figure = new_figure(3.4 * len(domains), 3.5)
-    panels = np.atleast_1d(figure.subplots(1, len(domains), sharey=True))
+    (panels,) = figure.subplots(1, len(domains), sharey=True, squeeze=False)
     for axes, (name, (right, wrong)) in zip(panels, domains.items(), strict=True):
         for values, colour, label in ((wrong, WRONG, "wrong pairs"), (right, RIGHT, "right pairs")):
             share = np.full(len(values), 100 / len(values))

@@ -145,20 +145,35 @@ def convert_checkpoint(file: Path, dataset: str, out: Path) -> Converted:
 
     Raises:
         CheckpointError: the file cannot be read, holds something else than one of the systems, or was trained on
-            another data set; or `out` is taken.
+            another data set.
+        prvr.data.DataError: `out` is taken.
     """
-    if out.is_file() or (out.is_dir() and any(out.iterdir())):
-        raise CheckpointError(f"{out}: already exists and is not empty. Choose another folder.")
-    state, theirs = read_checkpoint(file)
-    collection = theirs.get("collection", dataset)
-    if collection in DATASETS and collection != dataset:
-        raise CheckpointError(f"{file}: was trained on {collection}, not on {dataset}. Choose that data set.")
-    try:
-        convert = _diffusionret if is_diffusionret(state) else _prvr
-        converted = convert(state, theirs, dataset)
-    except CheckpointError as error:
-        raise CheckpointError(f"{file}: {error}") from error
-    _write(converted, out, file.name, dataset)
+    with new_folder(out) as folder:
+        state, theirs = read_checkpoint(file)
+        collection = theirs.get("collection", dataset)
+        if collection in DATASETS and collection != dataset:
+            raise CheckpointError(f"{file}: was trained on {collection}, not on {dataset}. Choose that data set.")
+        try:
+            converted = (_diffusionret if is_diffusionret(state) else _prvr)(state, theirs, dataset)
+        except CheckpointError as error:
+            raise CheckpointError(f"{file}: {error}") from error
+        retriever, config, stages = converted.retriever, converted.config, converted.rerankers
+        card = f"""{CARD_HEAD}# {config.name}
+
+Converted from `{file.name}`, a checkpoint of the authors' code of {converted.system}, made for `{dataset}`:
+{config.model.video_dim}-wide frame features, {config.model.query_dim}-wide word features. Load it with
+`prvr.models.{type(retriever).__name__}.from_pretrained(PATH)`, score it with
+`prvr evaluate PATH --data-root ROOT`. `objective.safetensors` holds the parameters of the losses.
+"""
+        first = folder / FIRST if stages else folder
+        first.mkdir(exist_ok=True)
+        write_model(first, retriever, converted.objective, card)
+        for place in {first, folder}:
+            (place / "config.yaml").write_text(dump_config(config), encoding="utf-8", newline="\n")
+        if stages:
+            Pipeline(retriever, [DiffusionStage(stages)]).write_stages(folder)
+        for weights in folder.rglob("*.safetensors"):
+            shutil.copymode(first / "README.md", weights)  # safetensors makes them private to the user
     return converted
 
 
@@ -189,24 +204,3 @@ def _diffusionret(state: Mapping[str, Tensor], theirs: dict[str, Any], dataset: 
 def _expect(dataset: str, choices: tuple[str, ...], system: str) -> None:
     if dataset not in choices:
         raise CheckpointError(f"{system} has no checkpoints for {dataset}: choose one of {', '.join(choices)}")
-
-
-def _write(converted: Converted, out: Path, source: str, dataset: str) -> None:
-    config = converted.config
-    card = f"""{CARD_HEAD}# {config.name}
-
-Converted from `{source}`, a checkpoint of the authors' code of {converted.system}, made for `{dataset}`:
-{config.model.video_dim}-wide frame features, {config.model.query_dim}-wide word features. Load it with
-`prvr.models.{type(converted.retriever).__name__}.from_pretrained(PATH)`, score it with
-`prvr evaluate PATH --data-root ROOT`. `objective.safetensors` holds the parameters of the losses.
-"""
-    with new_folder(out) as folder:
-        first = folder / FIRST if converted.rerankers else folder
-        first.mkdir(exist_ok=True)
-        write_model(first, converted.retriever, converted.objective, card)
-        for place in {first, folder}:
-            (place / "config.yaml").write_text(dump_config(config), encoding="utf-8", newline="\n")
-        if converted.rerankers:
-            Pipeline(converted.retriever, [DiffusionStage(converted.rerankers)]).write_stages(folder)
-        for file in folder.rglob("*.safetensors"):
-            shutil.copymode(first / "README.md", file)  # safetensors makes them private to the user

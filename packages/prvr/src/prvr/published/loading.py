@@ -4,7 +4,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,10 +12,9 @@ from torch import Tensor
 
 from prvr.config import LossConfig, ModelConfig, load_config
 from prvr.errors import PrvrError
-from prvr.models.layers import project_bounds
-from prvr.models.retriever import Retriever
+from prvr.models import Retriever, project_bounds
 from prvr.objective import Objective
-from prvr.published.tensor_names import UNUSED, canonical_names, names
+from prvr.published.tensor_names import UNUSED, all_tensors, canonical_names, names
 from prvr.reading import short
 
 logger = logging.getLogger(__name__)
@@ -23,13 +22,13 @@ logger = logging.getLogger(__name__)
 _MOST_BLOCKS = 64
 
 
-def _rows(text: str) -> tuple[tuple[str, str, Any], ...]:
-    """A table, each line a key of the authors, ours, and what a missing one means; nothing: it must be there."""
+def key_table(text: str) -> dict[str, tuple[str, Any]]:
+    """A table by our keys; each line: the authors' key, ours, what a missing one means; nothing: it must be there."""
     rows = (line.split() for line in text.strip().splitlines())
-    return tuple((theirs, ours, json.loads(rest[0]) if rest else ...) for theirs, ours, *rest in rows)
+    return {ours: (theirs, json.loads(rest[0]) if rest else ...) for theirs, ours, *rest in rows}
 
 
-_KEYS = _rows(
+_KEYS = key_table(
     """
     visual_feat_dim     model.video_dim
     q_feat_size         model.query_dim
@@ -57,12 +56,13 @@ _KEYS = _rows(
 )
 """The rest is as in our presets."""
 _ALIASES = {
-    "visual_feat_dim": ("visual_input_size",),
-    "q_feat_size": ("query_input_size",),
-    "hidden_size": ("inheritance_hidden", "B_hidden_size"),
+    "visual_input_size": "visual_feat_dim",
+    "query_input_size": "q_feat_size",
+    "inheritance_hidden": "hidden_size",
+    "B_hidden_size": "hidden_size",
 }
-"""Other names of a key in the authors' code: those under which a model's own configuration has it."""
-_MSSL = _rows(
+"""Keys of the authors' code under the names that a model's own configuration has, and those that are read here."""
+_MSSL = key_table(
     """
     clip_scale_w   model.clip_weight               0.7
     frame_scale_w  model.frame_weight              0.3
@@ -71,7 +71,7 @@ _MSSL = _rows(
     """
 )
 """Keys of MS-SL, whose checkpoints hold the configuration of the model alone, without the weights of the score."""
-_DLDKD = _rows(
+_DLDKD = key_table(
     """
     clip_scale_w       model.clip_weight              0.7
     frame_scale_w      model.frame_weight             0.3
@@ -82,54 +82,26 @@ _DLDKD = _rows(
     """
 )
 """Keys of DL-DKD; the weights of the score stand in its code, those of the losses among its options."""
-_MSC = _rows(
+_MSC = key_table(
     """
     max_desc_l model.max_words            77
     rkd_d_coef loss.text_distances.weight 10.0
     rkd_a_coef loss.text_angles.weight    20.0
     vl_coef    loss.alignment.weight      0.1
     sim_thr    loss.alignment.similarity  0.5
+    -          model.num_clips            32
     """
 )
 """Keys of MSC-PRVR, with the defaults of its options; `map_size` is the number of its frames."""
-_REGISTERS = _rows(
+_REGISTERS = key_table(
     """
     num_registers        model.registers.num
     timesteps            model.registers.steps
     num_diffusion_layers model.registers.layers
     """
 )
-_EVERY_SYSTEM = ("info_nce_clips", "info_nce_frames", "diversity")
-_WEIGHTS = {
-    "HLFormer_Net": (*_EVERY_SYSTEM, "entailment"),
-    "DreamPRVR_Net": (*_EVERY_SYSTEM, "query_structure", "prior_kl", "diffusion"),
-    "GMMFormer_Net": _EVERY_SYSTEM,
-    "Holmes_Net": (*_EVERY_SYSTEM, "transport", "evidence", "dissent"),
-    "MS_SL_Net": ("info_nce_clips", "key_clip_nce"),
-    "GMMFormerV2_Net": (*_EVERY_SYSTEM, "matching"),
-    "RAL4GMMV2_Net": (*_EVERY_SYSTEM, "matching"),
-    "DLDKD": (),
-    "MSC_PRVR_Net": _EVERY_SYSTEM[:2],
-}
-"""Our terms of the numbers in `loss_factor`, by system."""
-_OPTIONAL = ("dissent",)
-"""Those that may be missing at its end."""
 _PAIRS = ("loss.diversity.margin", "loss.diversity.scale", "loss.diversity.power")
 """Our keys of the numbers in `neg_factor`, whose last may be missing."""
-_LISTS = ("loss_factor", "neg_factor", "attention_num")
-_FEWER_LISTS = {
-    **dict.fromkeys(("MS_SL_Net", "DLDKD"), ()),
-    **dict.fromkeys(("GMMFormerV2_Net", "RAL4GMMV2_Net"), _LISTS[:2]),
-    "MSC_PRVR_Net": _LISTS[:1],
-}
-"""Keys without a default, and which of them the configurations of some systems have."""
-_PRESETS = {
-    "MS_SL_Net": "ms-sl",
-    "GMMFormerV2_Net": "gmmformer-v2",
-    "RAL4GMMV2_Net": "ral",
-    "DLDKD": "dl-dkd",
-    "MSC_PRVR_Net": "msc-prvr",
-}
 _LOSSES = {"label_style": "hard", "distill_loss_decay": "exp"}
 """Keys of DL-DKD that only its losses read, and the value that ours have; soft labels are those of DL-DKD++."""
 _ONE_BRANCH = {
@@ -139,19 +111,51 @@ _ONE_BRANCH = {
     "loss.info_nce_frames.weight": 0.0,
 }
 """Our keys of DL-DKD without its exploration branch."""
-SYSTEMS = tuple(_WEIGHTS)
-_MARKS = {
-    "DreamPRVR_Net": r"^diffusion_mlp\.",
-    "HLFormer_Net": r"\.h_attns\.",
-    "RAL4GMMV2_Net": r"^pie_net_text\.fc\.weight$",
-    "MSC_PRVR_Net": r"^vproj_clip\.weight$",
-    "GMMFormerV2_Net": r"^clip_encoder\.attn7\.norm1\.weight$",
-    "GMMFormer_Net": r"\.attn0\.",
-    "Holmes_Net": r"\.e_attns\.",
-    "MS_SL_Net": r"^mapping_linear\.0\.weight$",
-    "DLDKD": r"^out_mapping_linear\.weight$",
+
+
+class System(NamedTuple):
+    """What tells a system of the authors' code from others, and what its configuration says.
+
+    Attributes:
+        preset: the beginning of the names of its presets.
+        mark: what the name of a tensor tells of it.
+        terms: our terms of the numbers in its `loss_factor`.
+        lists: the keys without a default that are lists.
+        keys: its other keys.
+    """
+
+    preset: str
+    mark: str
+    terms: str
+    lists: str = "loss_factor neg_factor attention_num"
+    keys: Mapping[str, tuple[str, Any]] = _KEYS
+
+
+_BRANCHES = "info_nce_clips info_nce_frames"
+SYSTEMS = {
+    "DreamPRVR_Net": System(
+        "dreamprvr",
+        r"^diffusion_mlp\.",
+        f"{_BRANCHES} diversity query_structure prior_kl diffusion",
+        keys=_KEYS | _REGISTERS,
+    ),
+    "HLFormer_Net": System("hlformer", r"\.h_attns\.", f"{_BRANCHES} diversity entailment"),
+    "RAL4GMMV2_Net": System(
+        "ral", r"^pie_net_text\.fc\.weight$", f"{_BRANCHES} diversity matching", "loss_factor neg_factor"
+    ),
+    "MSC_PRVR_Net": System("msc-prvr", r"^vproj_clip\.weight$", _BRANCHES, "loss_factor", _KEYS | _MSC),
+    "GMMFormerV2_Net": System(
+        "gmmformer-v2",
+        r"^clip_encoder\.attn7\.norm1\.weight$",
+        f"{_BRANCHES} diversity matching",
+        "loss_factor neg_factor",
+    ),
+    "GMMFormer_Net": System("gmmformer", r"\.attn0\.", f"{_BRANCHES} diversity"),
+    "Holmes_Net": System("holmes", r"\.e_attns\.", f"{_BRANCHES} diversity transport evidence dissent"),
+    "MS_SL_Net": System("ms-sl", r"^mapping_linear\.0\.weight$", "info_nce_clips key_clip_nce", "", _KEYS | _MSSL),
+    "DLDKD": System("dl-dkd", r"^out_mapping_linear\.weight$", "", "", _KEYS | _DLDKD),
 }
-"""What the name of a tensor tells of its system; the first that holds counts, since later systems build on earlier."""
+"""By the name of its class. The first whose mark a tensor has counts, since later systems build on earlier."""
 
 
 class CheckpointError(PrvrError, ValueError):
@@ -167,9 +171,9 @@ def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
     named = config.get("model", config.get("model_name"))
     if named in SYSTEMS:
         return str(named)
-    for system, mark in _MARKS.items():
-        if any(re.search(mark, key) for key in state):
-            return system
+    for name, system in SYSTEMS.items():
+        if any(re.search(system.mark, key) for key in state):
+            return name
     raise CheckpointError(
         f"not a checkpoint of {', '.join(SYSTEMS)}: none of its {len(state)} tensors has a known name"
         + (f" (first: {next(iter(state))!r})" if state else "")
@@ -188,17 +192,7 @@ def preset_of(system: str, dataset: str, words: bool = False) -> str:
         >>> preset_of("HLFormer_Net", "tvr"), preset_of("MS_SL_Net", "charades")
         ('hlformer-tvr', 'ms-sl-charades')
     """
-    name = _PRESETS.get(system, system.removesuffix("_Net").lower())
-    return f"{name}-{'words-' if words and system == 'Holmes_Net' else ''}{dataset}"
-
-
-def _keys(system: str) -> tuple[tuple[str, str, Any], ...]:
-    if own := {"MS_SL_Net": _MSSL, "DLDKD": _DLDKD}.get(system):
-        theirs = [key for key, _, _ in own[:2]]
-        return tuple(key for key in _KEYS if key[0] not in theirs) + own
-    if system == "MSC_PRVR_Net":
-        return tuple(key for key in _KEYS if key[0] not in ("map_size", "max_desc_l")) + _MSC
-    return _KEYS + _REGISTERS if system == "DreamPRVR_Net" else _KEYS
+    return f"{SYSTEMS[system].preset}-{'words-' if words and system == 'Holmes_Net' else ''}{dataset}"
 
 
 def _numbers(config: Mapping[str, Any], key: str, keys: Sequence[str], least: int) -> dict[str, float]:
@@ -237,51 +231,41 @@ def released_config(
     """
     if system not in SYSTEMS:
         raise CheckpointError(f"unknown system {system!r}, expected one of {', '.join(SYSTEMS)}")
+    keys, own, record = dict[str, Any](), dict[str, Any](), SYSTEMS[system]
+    config = {name: config[other] for other, name in _ALIASES.items() if other in config} | dict(config)
     if system == "DLDKD":
         for key, ours in _LOSSES.items():
             if config.get(key, ours) != ours:
                 logger.warning(
                     "%s is %r: scores do not depend on it, but the losses here are those of %r", key, config[key], ours
                 )
-    keys: dict[str, Any] = {}
-    config = {name: config[other] for name, others in _ALIASES.items() for other in others if other in config} | dict(
-        config
-    )
-    widths = [config[name] for name in ("exploration_hidden", "A_hidden_size") if name in config]
-    if (
-        system == "DLDKD"
-        and config.get("double_branch", True)
-        and any(w != config.get("hidden_size", w) for w in widths)
-    ):
-        raise CheckpointError(
-            f"its branches are {short(config['hidden_size'])} and {short(widths[0])} wide: those of DL-DKD here have "
-            "one width"
-        )
+        widths = [config[name] for name in ("exploration_hidden", "A_hidden_size") if name in config]
+        if not config.get("double_branch", True):
+            own = _ONE_BRANCH
+        elif any(width != config.get("hidden_size", width) for width in widths):
+            raise CheckpointError(
+                f"its branches are {short(config['hidden_size'])} and {short(widths[0])} wide: those of DL-DKD here "
+                "have one width"
+            )
     if preset is None:
         preset = preset_of(system, "tvr", words)
-        their_keys = [
-            *(theirs for theirs, _, default in _keys(system) if default is ...),
-            *_FEWER_LISTS.get(system, _LISTS),
-        ]
-        missing = [key for key in their_keys if key not in config]
+        their_keys = [*(theirs for theirs, default in record.keys.values() if default is ...), *record.lists.split()]
+        missing = [key for key in dict.fromkeys(their_keys) if key not in config]
         if missing:
             raise CheckpointError(
                 f"the checkpoint's configuration lacks {', '.join(missing)}; it has: {', '.join(sorted(config))}"
             )
-        keys = {ours: default for _, ours, default in _keys(system) if default is not ...}
-    keys |= {ours: config[theirs] for theirs, ours, _ in _keys(system) if theirs in config}
+        keys = {ours: default for ours, (_, default) in record.keys.items() if default is not ...}
+    keys |= {ours: config[theirs] for ours, (theirs, _) in record.keys.items() if theirs in config} | own
     if "loss_factor" in config:
-        terms = [term for term in _WEIGHTS[system] if words or term not in _OPTIONAL]
-        weights = [f"loss.{term}.weight" for term in terms]
-        keys |= _numbers(config, "loss_factor", weights, len(set(terms) - set(_OPTIONAL)))
+        terms = [f"loss.{term}.weight" for term in record.terms.split() if words or term != "dissent"]
+        keys |= _numbers(config, "loss_factor", terms, len(terms) - ("loss.dissent.weight" in terms))
     if "neg_factor" in config and system != "MSC_PRVR_Net":  # which has the key and no such loss
         keys |= _numbers(config, "neg_factor", _PAIRS, 2)
     if keys.get("loss.dissent.weight"):
         keys["loss.dissent.temperature"] = keys["loss.evidence.temperature"]
     if system in ("HLFormer_Net", "DreamPRVR_Net"):  # the others have eight blocks whatever `attention_num` says
         keys["model.blocks"] = _blocks(system, config["attention_num"])
-    if system == "DLDKD" and not config.get("double_branch", True):
-        keys |= _ONE_BRANCH
     ours = load_config(preset, keys, shared=True)
     assert isinstance(ours.model, ModelConfig)
     return ours.model, ours.loss
@@ -329,7 +313,7 @@ def _count(state: Mapping[str, Tensor], pattern: str) -> int:
 
 @torch.no_grad()
 def fill(slots: Mapping[str, Tensor], state: Mapping[str, Tensor], model: str) -> None:
-    """Copy every tensor of a checkpoint into its place.
+    """Copy every tensor of a checkpoint into its place, or none.
 
     Args:
         slots: our tensors, or parts of them, by the authors' names.
@@ -350,6 +334,7 @@ def fill(slots: Mapping[str, Tensor], state: Mapping[str, Tensor], model: str) -
             raise CheckpointError(f"{name} has shape {got}, expected {expected}. Expected {model}.")
         if not bool(state[name].isfinite().all()):
             raise CheckpointError(f"{name} holds NaN or infinity: the training diverged, or the file is damaged.")
+    for name, slot in slots.items():
         slot.copy_(state[name])
 
 
@@ -394,13 +379,12 @@ def load_released(
     dtype = next((t.dtype for t in state.values() if t.is_floating_point() and t.ndim > 1), torch.float32)
     slots: dict[str, Tensor] = {}
     for module in (retriever.to(dtype).eval(), objective.to(dtype).eval()):
-        ours = dict(module.named_parameters()) | dict(module.named_buffers())
+        ours = all_tensors(module)
         for entry in names(module):
             if entry.ours is None:
                 state.pop(entry.authors, None)
             else:
                 slots[entry.authors] = ours[entry.ours].detach()[entry.index]
     fill(slots, state, "the model, data set and number of blocks that its configuration names")
-    project_bounds(retriever)
-    project_bounds(objective)
+    project_bounds(retriever, objective)
     return retriever, objective

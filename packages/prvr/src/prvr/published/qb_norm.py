@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from prvr.config.strict import MANY, STRICT
+from prvr.config.strict import STRICT, Count
 from prvr.errors import DataError, InputError
 from prvr.stages.matrix import ScoreMatrix
 from prvr.stages.stage import BOTH, STAGES, Encode, Rescore, Stage
@@ -115,7 +115,7 @@ class QBNormSettings:
     """Inverse temperature; 20 suits cosines."""
     split: str = "train"
     """The split whose captions are the bank; never the one that is evaluated."""
-    queries: int | None = Field(default=None, ge=1, le=MANY)
+    queries: Count | None = None
     """The number of captions in the bank, evenly spread over the split; None for all."""
     videos: bool = False
     """Also store the embeddings of the videos of the split, for direction "v2t"; they are much larger than captions."""

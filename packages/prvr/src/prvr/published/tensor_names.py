@@ -3,6 +3,7 @@
 Ours keep a stack of blocks in one tensor, so an entry also says which slice of it is meant.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -44,21 +45,14 @@ _NOT_DECAYED = ("bias", "LayerNorm.bias", "LayerNorm.weight")
 """Parts of the authors' names of parameters that their optimiser does not decay."""
 _LORENTZ = "self.lorentz_multiattention"
 _LINEARS = ("linear_keys", "linear_values", "linear_query")
-_WEIGHT: Table = {"weight": "weight"}
-_POSITIONS = name_table(
-    """
+_TEXT = """
+    [positions]
     table position_embeddings.weight
     norm  LayerNorm
-    """
-)
-_PROJECTION = name_table(
-    """
+    [projection]
     norm   LayerNorm
     linear net.1
-    """
-)
-_BLOCK = name_table(
-    """
+    [block]
     project                  output.dense
     norm                     output.LayerNorm
     expand                   output.layer1
@@ -67,19 +61,15 @@ _BLOCK = name_table(
     norm2                    norm2
     mixer.qkv                self.query self.key self.value
     mixer.log_scale          self.scale_alpha
-    mixer.temperature        self.lorentz_multiattention.scale
-    mixer.bias               self.lorentz_multiattention.bias
+    mixer.temperature        @scale
+    mixer.bias               @bias
     mixer.enter.norm         self.input_proj.LayerNorm
     mixer.enter.linear       self.input_proj.net.1
     mixer.leave.norm         self.output_proj.LayerNorm
     mixer.leave.linear       self.output_proj.net.1
-    """
-) | {
-    "mixer.linear_scale.value": tuple(f"{_LORENTZ}.{name}.scale" for name in _LINEARS),
-    "mixer.linear": tuple(f"{_LORENTZ}.{name}.weight" for name in _LINEARS),
-}
-_FUSION = name_table(
-    """
+    mixer.linear_scale.value @linear_keys.scale @linear_values.scale @linear_query.scale
+    mixer.linear             @linear_keys.weight @linear_values.weight @linear_query.weight
+    [fusion]
     attention.query    ca.self.query
     attention.key      ca.self.key
     attention.value    ca.self.value
@@ -89,10 +79,7 @@ _FUSION = name_table(
     attention.norm2    ca.norm2
     hidden             layer1
     weights            layer2
-    """
-)
-_CONDITION = name_table(
-    """
+    [condition]
     attention.query cross_attention.self.query
     attention.key   cross_attention.self.key
     attention.value cross_attention.self.value
@@ -101,20 +88,14 @@ _CONDITION = name_table(
     ffn_in          cross_attention.output.layer1
     ffn_out         cross_attention.output.layer2
     ffn_norm        cross_attention.norm2
-    """
-)
-_DENOISER = name_table(
-    """
+    [denoiser]
     time_table     time_embedding.timembedding.0.weight
     time_in        time_embedding.timembedding.1
     time_out       time_embedding.timembedding.3
     condition_norm cond_embedding.0
     condition_proj cond_embedding.2
     out            short_cut
-    """
-)
-_DENOISER_LAYER = name_table(
-    """
+    [denoiser_layer]
     norm_in        blcok_in.0
     proj_in        blcok_in.2
     time_proj      temb_proj.1
@@ -122,10 +103,7 @@ _DENOISER_LAYER = name_table(
     norm_out       blcok_out.0
     proj_out       blcok_out.3
     shortcut       short_cut
-    """
-)
-_PRIOR = name_table(
-    """
+    [prior]
     pooling.gru.weight_ih_l0         gpo.gru.weight_ih_l0
     pooling.gru.weight_ih_l0_reverse gpo.gru.weight_ih_l0_reverse
     pooling.gru.weight_hh_l0         gpo.gru.weight_hh_l0
@@ -143,43 +121,65 @@ _PRIOR = name_table(
     logvar_readout.score             uncertain_net_video.attention.w_2
     logvar_proj                      uncertain_net_video.fc
     logvar_pooled                    uncertain_net_video.fc2
-    """
-)
-_ENTAILMENT = name_table(
-    """
+    [entailment]
     log_curvature    curv
     text_log_scale   textual_alpha
     video_log_scale  video_alpha
     pool_frames.pool modular_vector_mapping_2
     pool_clips.pool  modular_vector_mapping_3
+    [weight]
+    weight weight
+    [key_value]
+    key   0
+    value 1
+    [weigh]
+    0 0
+    2 2
+    [map]
+    map out_mapping_linear
+    [exp_map]
+    map exp_out_mapping_linear
+    [token]
+    token weight_token
+    [alignment]
+    project vproj_clip
     """
-)
-_TEXT_PRIOR: Table = {ours: str(theirs).replace("video", "text") for ours, theirs in _PRIOR.items()}
-_PLACES: tuple[tuple[str, str, Table], ...] = (
-    ("query.positions", "query_pos_embed", _POSITIONS),
-    ("query.project", "query_input_proj", _PROJECTION),
-    ("query.block", "query_encoder", _BLOCK),
-    ("query.pool", "modular_vector_mapping", _WEIGHT),
-    ("frame_pool", "modular_vector_mapping_2", _WEIGHT),
-    ("frame_pool", "mapping_linear", {"key": "0", "value": "1"}),
-    ("frame_query.project", "frame_branch_query_proj", _PROJECTION),
-    ("frame_query.block", "frame_branch_query_encoder", _BLOCK),
-    ("frame_query.weigh.net", "text_weight_fc", {"0": "0", "2": "2"}),
-    ("frame_query.encoder.positions", "exp_query_pos_embed", _POSITIONS),
-    ("frame_query.encoder.project", "exp_query_input_proj", _PROJECTION),
-    ("frame_query.encoder.block", "exp_query_encoder", _BLOCK),
-    ("frame_query.encoder.pool", "exp_modular_vector_mapping", _WEIGHT),
-    ("clip_rows", "", {"map": "out_mapping_linear"}),
-    ("frame_pool", "", {"map": "exp_out_mapping_linear"}),
-    ("guide", "mean_clip_encoder", _BLOCK),
-    ("registers.condition", "video_qformer", _CONDITION),
-    ("registers.prior", "video_probabilistic_variational_sampler", _PRIOR),
-    ("registers.diffusion.denoiser", "diffusion_mlp", _DENOISER),
-)
-"""Our place of a module, theirs, and the names inside it."""
+_PARTS = re.split(r"\[(\w+)\]", _TEXT.replace("@", f"{_LORENTZ}."))
+_TABLES: dict[str, Table] = dict(zip(_PARTS[1::2], map(name_table, _PARTS[2::2]), strict=True))
+"""Tables by the names in brackets; @ stands for the Lorentz attention."""
+_TABLES["text_prior"] = {ours: str(theirs).replace("video", "text") for ours, theirs in _TABLES["prior"].items()}
+Place = tuple[str, str, str]
+"""Our place of a module, theirs (a dot: none), and the table of the names inside it."""
+_PLACES: list[Place] = [
+    (ours, theirs, table)
+    for ours, theirs, table in map(
+        str.split,
+        """
+    query.positions                query_pos_embed                        positions
+    query.project                  query_input_proj                       projection
+    query.block                    query_encoder                          block
+    query.pool                     modular_vector_mapping                 weight
+    frame_pool                     modular_vector_mapping_2               weight
+    frame_pool                     mapping_linear                         key_value
+    frame_query.project            frame_branch_query_proj                projection
+    frame_query.block              frame_branch_query_encoder             block
+    frame_query.weigh.net          text_weight_fc                         weigh
+    frame_query.encoder.positions  exp_query_pos_embed                    positions
+    frame_query.encoder.project    exp_query_input_proj                   projection
+    frame_query.encoder.block      exp_query_encoder                      block
+    frame_query.encoder.pool       exp_modular_vector_mapping             weight
+    clip_rows                      .                                      map
+    frame_pool                     .                                      exp_map
+    guide                          mean_clip_encoder                      block
+    registers.condition            video_qformer                          condition
+    registers.prior                video_probabilistic_variational_sampler prior
+    registers.diffusion.denoiser   diffusion_mlp                          denoiser
+    """.strip().splitlines(),
+    )
+]
 
 
-def _places(retriever: Retriever) -> Iterator[tuple[str, str, Table]]:
+def _places(retriever: Retriever) -> Iterator[Place]:
     """`_PLACES`, and those whose number or name depends on the model; `{k}` is the number of a block in its stack."""
     yield from _PLACES
     config = retriever.config
@@ -190,46 +190,47 @@ def _places(retriever: Retriever) -> Iterator[tuple[str, str, Table]]:
         prefixes = {"clip": "visual", "frame": "exp_visual"}
         encoders = {branch: f"{prefix}_encoder" for branch, prefix in prefixes.items()}
     for branch, encoder in encoders.items():
-        yield f"{branch}s.positions", f"{prefixes[branch]}_pos_embed", _POSITIONS
-        yield f"{branch}s.project", f"{prefixes[branch]}_input_proj", _PROJECTION
-        yield f"{branch}s.registers", f"{encoder}.noise_input_layer", _PROJECTION
-        yield f"{branch}s.layers.0.fusion.guide", "", {"token": UNUSED}
+        yield f"{branch}s.positions", f"{prefixes[branch]}_pos_embed", "positions"
+        yield f"{branch}s.project", f"{prefixes[branch]}_input_proj", "projection"
+        yield f"{branch}s.registers", f"{encoder}.noise_input_layer", "projection"
+        yield f"{branch}s.layers.0.fusion.guide", ".", "token"
         for layer, name in ((f"{branch}s.layers.0", encoder), (f"{branch}s.layers.1", f"{branch}_encoder_2")):
-            yield f"{layer}.fusion", name, _FUSION
+            yield f"{layer}.fusion", name, "fusion"
     for path, module in retriever.named_modules():
         match path.split("."):
             case [branch, "layers", layer, "groups", _]:
                 encoder = encoders[branch.removesuffix("s")]
                 encoder = encoder if layer == "0" else f"{branch.removesuffix('s')}_encoder_2"
                 if isinstance(module, AttentionBlocks):
-                    yield path, encoder if alone else f"{encoder}.attn{{k}}", _BLOCK
+                    yield path, encoder if alone else f"{encoder}.attn{{k}}", "block"
                 elif config.fusion == "token_guided":
-                    yield path, f"{encoder}.attn{{k}}", _BLOCK
+                    yield path, f"{encoder}.attn{{k}}", "block"
                 elif isinstance(module.mixer, EuclideanMixer | ReleasedLorentzMixer):
                     kind = "e_attns" if isinstance(module.mixer, EuclideanMixer) else "h_attns"
-                    yield path, f"{encoder}.{kind}.{{k}}", _BLOCK
+                    yield path, f"{encoder}.{kind}.{{k}}", "block"
             case ["registers", "diffusion", "denoiser", "layers", number]:
-                yield path, f"diffusion_mlp.layers.{number}", _DENOISER_LAYER
+                yield path, f"diffusion_mlp.layers.{number}", "denoiser_layer"
 
 
-def _entries(root: nn.Module, places: Iterable[tuple[str, str, Table]]) -> Iterator[NamedTensor]:
+def _entries(root: nn.Module, places: Iterable[Place]) -> Iterator[NamedTensor]:
     """The tensors of a module under the authors' names; those that the tables do not have are left out."""
-    for (place, authors, table), (path, tensor) in product(places, _tensors(root).items()):
+    for (place, authors, table), (path, tensor) in product(places, all_tensors(root).items()):
         if not path.startswith(f"{place}."):
             continue
-        rest = path.removeprefix(f"{place}.")
+        rest, names_of = path.removeprefix(f"{place}."), _TABLES[table]
         part, _, kind = rest.rpartition(".")
-        name = table[rest] if rest in table else table.get(part)
+        name = names_of.get(rest, names_of.get(part))
         if name is None:
             continue
         stacked = getattr(root.get_submodule(path.rpartition(".")[0]), "stacked_dims", 0)
         for index in product(*map(range, tensor.shape[:stacked])):
             theirs = name if isinstance(name, str) else name[index[1]]
-            theirs = theirs if rest in table else f"{theirs}.{kind}"
+            theirs = theirs if rest in names_of else f"{theirs}.{kind}"
             yield NamedTensor(f"{authors}.{theirs}".format(k=index[0] if index else 0).lstrip("."), path, index)
 
 
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
+def all_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters and the buffers of a module by name."""
     return dict(module.named_parameters()) | dict(module.named_buffers())
 
 
@@ -251,10 +252,10 @@ def names(module: nn.Module) -> list[NamedTensor]:
         entries = list(_entries(module, _places(module)))
         entries += [NamedTensor(UNUSED, UNUSED)] if hasattr(module, UNUSED) else []
         return [*entries, *_constants(entries)]
-    places = [("proxy.text", "", _TEXT_PRIOR), ("proxy.video", "", _PRIOR)]
-    places.append(("alignment", "", {"project": "vproj_clip"}))
+    places = [("proxy.text", ".", "text_prior"), ("proxy.video", ".", "prior")]
+    places.append(("alignment", ".", "alignment"))
     if isinstance(getattr(module, "entailment", None), ReleasedEntailment):
-        places.append(("entailment", "", _ENTAILMENT))
+        places.append(("entailment", ".", "entailment"))
     return list(_entries(module, places))
 
 
@@ -286,7 +287,7 @@ def tensors(module: nn.Module, grad: bool = False) -> dict[str, Tensor]:
         >>> tensors(retriever)["query_encoder.self.query.weight"].shape
         torch.Size([384, 384])
     """
-    ours, values = _tensors(module), {}
+    ours, values = all_tensors(module), {}
     for entry in names(module):
         if entry.ours is None:
             if not grad:

@@ -165,7 +165,7 @@ def _first_words(side: TextFeaturizer, caption: Caption) -> Float32[np.ndarray, 
 
 
 class JointSplit:
-    """Joint vectors of the texts and of the videos of a split, see `joint_rows`.
+    """Joint vectors of the captions and of the videos of a split, see `joint_rows`.
 
     Its batches are those of a `prvr.data.PackedSplit` in which every query has one word, the vector of its text.
 
@@ -173,16 +173,15 @@ class JointSplit:
         corpus: a toy corpus of this version, or one of `prvr convert captions` with frames of a CLIP or SigLIP.
         split: `train`, `val` or `test`.
         video_ids: some videos of the split, in order; None for all.
-        texts: any texts; None for the captions of these videos.
-        text: the text side of the encoder of the frames; None opens it by its name if it is needed.
         inputs: what a video is compared by.
 
     Attributes:
-        text_vectors: `(q, d)` joint vectors of the texts.
+        text_vectors: `(q, d)` joint vectors of the captions; the encoder of the frames makes them, where they were not
+            encoded when the corpus was created.
 
     Raises:
         DataError: the corpus has no such split, does not name the encoder of its features, or has no joint space; or
-            `text` is of another model.
+            this encoder is gone, or is another model now.
     """
 
     def __init__(
@@ -190,8 +189,6 @@ class JointSplit:
         corpus: Corpus,
         split: str,
         video_ids: tuple[str, ...] | None = None,
-        texts: tuple[str, ...] | None = None,
-        text: TextFeaturizer | None = None,
         inputs: JointRows = MEANS,
     ) -> None:
         content = corpus.split(split)
@@ -200,18 +197,12 @@ class JointSplit:
         self.video_ids = tuple(content.video_ids) if video_ids is None else video_ids
         videos = set(self.video_ids)
         indices = [i for i, caption in enumerate(content.captions) if caption.video_id in videos]
-        captions = [content.captions[i] for i in indices]
-        rows = read_sentences(corpus, split) if texts is None and text is None else None
-        if rows is not None:
-            self.text_vectors = torch.from_numpy(rows)[indices]
-        else:
-            side = text or open_featurizer(self.encoders.frames)
+        if (rows := read_sentences(corpus, split)) is None:
+            side = open_featurizer(self.encoders.frames)
             check_joint(side.identity, self.encoders.frames)
-            if texts is None:
-                sentences = [_first_words(side, caption) for caption in captions]
-            else:
-                sentences = [side.sentence(text) for text in texts]
-            self.text_vectors = torch.from_numpy(np.stack(sentences))
+            self.text_vectors = torch.from_numpy(np.stack([_first_words(side, content.captions[i]) for i in indices]))
+        else:
+            self.text_vectors = torch.from_numpy(rows)[indices]
 
     def frames(self) -> Iterator[Float[Tensor, "l d"]]:
         """The rows of each video in order, `(l, d)`, see `joint_rows`.
@@ -237,7 +228,7 @@ class JointSplit:
             yield rows.new_zeros(len(rows), 1, rows.shape[-1]), rows, mask, index
 
     def query_batches(self, size: int) -> Iterator[tuple[Tensor, ...]]:
-        """All texts in order, `size` at a time."""
+        """All captions in order, `size` at a time."""
         for index in torch.arange(len(self.text_vectors)).split(size):
             yield self.text_vectors[index, None], torch.ones(len(index), 1, dtype=torch.bool), index
 

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from prvr.config import load_config
 from prvr.config.strict import MANY, STRICT
 from prvr.data.packed import PackedSplit
-from prvr.data.packing import PackSettings, repack
+from prvr.data.packing import repack
 from prvr.models import AnyRetriever, load_pretrained
 from prvr.models.pretrained import model_files
 from prvr.stages.matrix import ScoreMatrix
@@ -50,9 +50,7 @@ class RetrieverStage(Stage):
 
     def open_split(self, split: PackedSplit) -> PackedSplit:
         """The same videos and queries, sampled for this retriever."""
-        config = self.retriever.config
-        settings = PackSettings.of(config, self.settings.keep_last_frame)
-        return repack(split, settings, feature_dim=config.video_dim, query_dim=config.query_dim)
+        return repack(split, self.retriever.config, self.settings.keep_last_frame)
 
     def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
         """The function that adds or inserts the scores of this retriever."""

@@ -25,7 +25,9 @@ _Size = Annotated[
     Literal["tiny", "demo", "bench", "large"],
     Parameter(help="the size of the corpus: 100, 720 or 2700 videos, or 500 more test videos (large)"),
 ]
-_Look = Annotated[str, Parameter(help="lighting: day, or dusk or haze to test out of domain")]
+_Look = Annotated[
+    Literal["day", "dusk", "haze"], Parameter(help="lighting: day, or dusk or haze to test out of domain")
+]
 
 
 @group.command
@@ -101,11 +103,9 @@ def show(
 
 def _corpus(data_root: Path | None, size: str, look: str) -> "Corpus":
     from prvr.data import open_corpus
-    from prvr.toy.rendering import DAY, LOOKS
+    from prvr.toy.rendering import DAY
     from prvr.toy.toy_corpus import toy_folder
 
-    if look not in LOOKS:
-        raise CommandError(f"--look {look}: expected one of {', '.join(LOOKS)}.")
     if data_root is not None:
         return open_corpus(data_root, toy_folder(data_root, size, look).name)
     if look != DAY:

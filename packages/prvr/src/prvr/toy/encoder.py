@@ -8,7 +8,6 @@ import hashlib
 import re
 from collections.abc import Sequence
 from functools import cache, cached_property
-from importlib import resources
 from itertools import accumulate
 from pathlib import Path
 
@@ -100,12 +99,10 @@ class JointEncoder(nn.Module):
                 f"encode_frames: expected (n, {FRAME}, {FRAME}, 3) uint8, got {frames.shape} {frames.dtype}. "
                 "Scale frames first, and give red, green, blue from 0 to 255."
             )
-        parts = [np.empty((0, DIM), np.float32)]
+        parts = torch.from_numpy(np.ascontiguousarray(frames)).split(_BATCH)
         with torch.inference_mode():
-            for start in range(0, len(frames), _BATCH):
-                vectors = self(torch.from_numpy(np.ascontiguousarray(frames[start : start + _BATCH])))
-                parts.append(F.normalize(vectors, dim=-1).numpy())
-        return np.concatenate(parts)
+            vectors = [F.normalize(self(part.to(self.tokens.device)), dim=-1) for part in parts]
+        return torch.cat(vectors).cpu().numpy()
 
     def encode_words(self, text: str) -> Float[np.ndarray, "w 48"]:
         """Unit vectors of the words of a text, (w 48) float32: what a retriever reads.
@@ -165,17 +162,16 @@ def split_words(text: str) -> list[str]:
     return words
 
 
-def load_encoder(folder: Path | None = None) -> JointEncoder:
-    """The encoder that ships with the package, ready to use.
+@cache
+def load_encoder(folder: Path = Path(__file__).parent) -> JointEncoder:
+    """The encoder that ships with the package, ready to use; it is read once.
 
     Args:
-        folder: where `encoder.safetensors` and `encoder.json` are; default: in the package, and then read only once.
+        folder: where `encoder.safetensors` and `encoder.json` are.
 
     Raises:
         DataError: a file is missing, or the weights are not those whose hash `encoder.json` names.
     """
-    if folder is None:
-        return _packaged()
     expected = read_object(folder / ABOUT, _MEND, f"{folder / ABOUT}: no such file. {_MEND}").get("sha256")
     try:
         data = read_bytes(folder / WEIGHTS)
@@ -194,18 +190,13 @@ _MEND = "Install prvr again, or make both files with scripts/train_encoder.py."
 
 
 @cache
-def _packaged() -> JointEncoder:
-    with resources.as_file(resources.files("prvr.toy") / ABOUT) as path:
-        return load_encoder(path.parent)
-
-
-@cache
-def _buckets(word: str) -> tuple[tuple[int, int], tuple[int, ...]]:
+def _buckets(word: str) -> tuple[list[int], list[int]]:
     """Rows of the table: `OWN` for the word itself, so that few words share both, and one per part."""
     marked = f"<{word}>"
     parts = [marked[i : i + n] for n in (3, 4, 5) for i in range(len(marked) - n + 1)] or [marked]
-    own = hashlib.blake2b(word.encode(), digest_size=8).digest()
-    return (
-        (int.from_bytes(own[:4], "big") % BUCKETS, int.from_bytes(own[4:], "big") % BUCKETS),
-        tuple(int.from_bytes(hashlib.blake2b(p.encode(), digest_size=4).digest(), "big") % BUCKETS for p in parts),
-    )
+    return _hashed(word, OWN), [bucket for part in parts for bucket in _hashed(part, 1)]
+
+
+def _hashed(text: str, count: int) -> list[int]:
+    digest = hashlib.blake2b(text.encode(), digest_size=4 * count).digest()
+    return (np.frombuffer(digest, ">u4") % BUCKETS).tolist()

@@ -33,8 +33,7 @@ class ToyEncoder:
             TOY, model.sha256, f"{FRAME} x {FRAME} by area; joint {DIM}, change times {MOTION:g} {DIM}"
         )
         self.dim, self.joint_dim = 2 * DIM, DIM
-        self._device = torch.device(device)
-        self._model = copy.deepcopy(model).to(self._device)  # the one that is loaded is shared
+        self._model = copy.deepcopy(model).to(device)  # the one that is loaded is shared
 
     def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s s 3"]:
         """The mean of each of 64 x 64 areas."""
@@ -42,8 +41,7 @@ class ToyEncoder:
 
     def encode(self, frames: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n e"]:
         """Unit vectors of frames."""
-        with torch.inference_mode():
-            return F.normalize(self._model(torch.from_numpy(frames).to(self._device)), dim=-1).cpu().numpy()
+        return self._model.encode_frames(frames)
 
     def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
         """Adds how they change, as in the toy corpora."""

@@ -1,14 +1,15 @@
 """Relevance sets and near misses: which videos a claim is true of, which come near, and how those are planted."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from prvr.toy.grammar import Claim
 from prvr.toy.timelines import Allowed, act, draw_thing
-from prvr.toy.world import ACTIONS, BACKGROUNDS, COLOURS, OPPOSITE, SHAPES, SIZES, Fact, Shot, Thing, Video
+from prvr.toy.world import ACTIONS, BACKGROUNDS, COLOURS, OPPOSITE, SHAPES, SIZES, Shot, Thing, Video
 
 ONE_FACTOR, REBOUND = 4, 2
 """Minimum number of videos in a test gallery that hold a moment which differs from a sentence in one factor, or all its
@@ -16,15 +17,13 @@ words bound to other things."""
 KINDS = ("one factor", "rebound", "opposite")
 PLACES, REFUSALS = 60, 6  # shots that are tried for one near miss; shots that may not be shown until the search ends
 SHORTEST = 3.0  # seconds an action takes
-NEEDED = np.array([ONE_FACTOR, REBOUND, 1])  # of each kind; the opposite action only where there is room
-FACTORS = ("shape", "colour", "size", "action", "other_shape", "other_colour", "background")
+NEEDED = np.array([[ONE_FACTOR], [REBOUND], [1]])  # of each kind; the opposite action only where there is room
 _VALUES = (SHAPES, COLOURS, SIZES, ACTIONS, SHAPES, COLOURS, BACKGROUNDS)
 _NUMBER = tuple({value: i for i, value in enumerate(values)} for values in _VALUES)
-_WORDS = np.cumsum([0, *map(len, (SHAPES, COLOURS, SIZES, ACTIONS, BACKGROUNDS))])
+_ACTION = 3  # the column of actions
 
 
-@dataclass(frozen=True)
-class NearMisses:
+class NearMisses(NamedTuple):
     """Boolean matrices of q claims and v videos: what matches, and what does not match but comes near.
 
     Args:
@@ -39,11 +38,6 @@ class NearMisses:
     rebound: np.ndarray
     opposite: np.ndarray
 
-    def missing(self) -> Int[np.ndarray, "q 3"]:
-        """The number of near misses that each claim lacks: one factor, rebound, opposite."""
-        misses = [kind.sum(1) for kind in (self.one_factor, self.rebound, self.opposite)]
-        return np.maximum(NEEDED - np.stack(misses, 1), 0)
-
 
 def relevance(claims: Mapping[str, Claim], videos: Sequence[Video]) -> dict[str, list[str]]:
     """For each claim the ids of all videos that it is true of: of a shot, captioned or not."""
@@ -55,47 +49,44 @@ def relevance(claims: Mapping[str, Claim], videos: Sequence[Video]) -> dict[str,
 
 def near_misses(claims: Sequence[Claim], videos: Sequence[Video]) -> NearMisses:
     """Compares every claim with every fact of every video."""
-    claim_rows = _claim_rows(claims)
-    columns = [_Column(video) for video in videos]
-    return NearMisses(*(np.stack(kind, 1) for kind in zip(*(c.compare(claim_rows) for c in columns), strict=True)))
+    rows = _claim_rows(claims)
+    return NearMisses(*np.stack([_compare(rows, video) for video in videos], -1))
 
 
-def _claim_rows(claims: Sequence[Claim]) -> np.ndarray:
-    """Claims as ``(q, 7)`` numbers of values, -1 where a claim says nothing."""
-    return np.array(
-        [[-1 if (v := getattr(c, f)) is None else n[v] for f, n in zip(FACTORS, _NUMBER, strict=True)] for c in claims],
-        np.int64,
-    ).reshape(-1, len(FACTORS))
+def missing(count: Int[np.ndarray, "3 q"]) -> Int[np.ndarray, "3 q"]:
+    """The number of near misses that each claim lacks: one factor, rebound, opposite.
+
+    Args:
+        count: the number of videos that come near, of each kind.
+    """
+    return np.maximum(NEEDED - count, 0)
 
 
-class _Column:
-    """The facts of one video as numbers, to be compared with all claims at once."""
-
-    def __init__(self, video: Video) -> None:
-        self.rows = _claim_rows([_whole_claim(fact, video.background) for fact in video.facts()])
-        self.words = np.zeros(_WORDS[-1], bool)
-        for thing in (thing for shot in video.shots for thing in shot.things):
-            self.words[[SHAPES.index(thing.shape), _WORDS[1] + COLOURS.index(thing.colour)]] = True
-            self.words[_WORDS[2] + SIZES.index(thing.size)] = True
-        self.words[_WORDS[3] + self.rows[:, 3]] = True
-        self.words[_WORDS[4] + BACKGROUNDS.index(video.background)] = True
-
-    def compare(self, claim_rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        wrong = (claim_rows[:, None] >= 0) & (claim_rows[:, None] != self.rows)  # (q, facts, 7)
-        count = wrong.sum(2)
-        relevant = (count == 0).any(1)
-        opposite = (count == 1) & wrong[:, :, 3] & (self.rows[:, 3] == (claim_rows[:, 3] ^ 1)[:, None])
-        bound = np.ones(len(claim_rows), bool)
-        for factor, first in enumerate((0, 1, 2, 3, 0, 1, 4)):
-            bound &= (claim_rows[:, factor] < 0) | self.words[_WORDS[first] + claim_rows[:, factor]]
-        return relevant, (count == 1).any(1) & ~relevant, bound & ~relevant, opposite.any(1) & ~relevant
+def _claim_rows(claims: Sequence[Claim]) -> Int[np.ndarray, "q 7"]:
+    return _numbers(vars(claim).values() for claim in claims)
 
 
-def _whole_claim(fact: Fact, background: str) -> Claim:
-    """The claim that names every property of a fact."""
-    thing, action, other = fact
-    partner = (None, None) if other is None else (other.shape, other.colour)
-    return Claim(thing.shape, thing.colour, thing.size, action, *partner, background)
+def _numbers(rows: Iterable[Iterable[str | None]]) -> Int[np.ndarray, "n 7"]:
+    """The numbers of values, -1 where nothing is said."""
+    numbers = [[number.get(value, -1) for value, number in zip(row, _NUMBER, strict=True)] for row in rows]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return np.array(numbers, np.int64).reshape(-1, len(_NUMBER))
+
+
+def _compare(claims: Int[np.ndarray, "q 7"], video: Video) -> Bool[np.ndarray, "4 q"]:
+    """The column of a video in each matrix of `NearMisses`."""
+    facts = video.facts()
+    looks = {(thing, None, thing) for shot in video.shots for thing in shot.things}  # as if each were also a partner
+    rows = _numbers(
+        (thing.shape, thing.colour, thing.size, action, other and other.shape, other and other.colour, video.background)
+        for thing, action, other in (*facts, *looks)
+    )
+    differs = (claims[:, None] >= 0) & (claims[:, None] != rows)
+    wrong = differs[:, : len(facts)]
+    count = wrong.sum(2)
+    relevant = (count == 0).any(1)
+    opposite = wrong[:, :, _ACTION] & (rows[: len(facts), _ACTION] == claims[:, _ACTION, None] ^ 1)
+    near = (count == 1).any(1), ~differs.all(1).any(1), ((count == 1) & opposite).any(1)
+    return np.stack([relevant, *(kind & ~relevant for kind in near)])
 
 
 class NearMissPlanter:
@@ -118,44 +109,37 @@ class NearMissPlanter:
         allowed: Allowed,
     ) -> None:
         self.videos, self.claims, self.own, self.rng, self.allowed = list(videos), claims, own, rng, allowed
-        self.claim_rows = _claim_rows(claims)
-        misses = near_misses(claims, videos)
-        self.relevant = misses.relevant
-        self.near = np.stack([misses.one_factor, misses.rebound, misses.opposite], 1)  # (q 3 v)
-        self.count = self.near.sum(2)
+        self.rows, self.compared = _claim_rows(claims), np.stack(near_misses(claims, videos))  # (4 q v)
+        self.count = self.compared[1:].sum(-1)
 
     def plant(self) -> list[Video]:
         """The changed gallery; captioned shots, times, backgrounds and seeds are unchanged."""
-        while (missing := self._missing()).any():
-            for q in self.rng.permutation(np.flatnonzero(missing.any(1))).tolist():
+        while (before := missing(self.count)).any():
+            for q in self.rng.permutation(np.flatnonzero(before.any(0))).tolist():
                 for kind in range(len(KINDS)):
-                    while self._missing()[q, kind] and self._plant_one(q, kind):
+                    while missing(self.count)[kind, q] and self._plant_one(q, kind):
                         pass
-            if self._missing().sum() >= missing.sum():  # what one claim gains another may lose
+            if missing(self.count).sum() >= before.sum():  # what one claim gains another may lose
                 break
         return self.videos
 
-    def _missing(self) -> np.ndarray:
-        return np.maximum(NEEDED - self.count, 0)
-
     def _plant_one(self, q: int, kind: int) -> bool:
         """Puts one near miss of a claim into the first video where it helps more than it harms, if there is one."""
-        claim = self.claims[q]
-        hosts = np.flatnonzero(~(self.relevant[q] | self.near[q, kind]))
-        places = [(v, i) for v in self.rng.permutation(hosts).tolist() if v != self.own[q] for i in self._room(v)]
-        refused = 0
+        claim, refused = self.claims[q], 0
+        hosts = self.rng.permutation(np.flatnonzero(~self.compared[[0, 1 + kind], q].any(0)))
+        places = [(v, i) for v in hosts.tolist() if v != self.own[q] for i in self._room(v)]
         for v, number in places[:PLACES]:
             elsewhere = claim.background not in (None, self.videos[v].background)
             if elsewhere and KINDS[kind] != "one factor":
                 continue
             shot = self._near_miss(claim, "elsewhere" if elsewhere else KINDS[kind], self.videos[v].shots[number])
-            if not self.allowed(shot):
+            if self.allowed(shot):
+                if self._accept(q, kind, v, number, shot):
+                    return True
+            else:
                 refused += 1
                 if refused == REFUSALS:  # the opposite action is held out for this shape
-                    return False
-                continue
-            if self._accept(q, kind, v, number, shot):
-                return True
+                    break
         return False
 
     def _room(self, v: int) -> list[int]:
@@ -163,47 +147,39 @@ class NearMissPlanter:
         return [i for i, shot in enumerate(shots) if not shot.captioned and shot.end - shot.start >= SHORTEST]
 
     def _near_miss(self, claim: Claim, kind: str, shot: Shot) -> Shot:
-        rng = self.rng
-        thing = draw_thing(rng)
+        rng, thing, action = self.rng, draw_thing(self.rng), claim.action
         actor = Thing(claim.shape, claim.colour or thing.colour, claim.size or thing.size)
-        other = None
+        other, standing = None, tuple[Thing, ...]()
         if claim.other_shape is not None and claim.other_colour is not None:
             other = Thing(claim.other_shape, claim.other_colour, thing.size)
-        if kind in ("opposite", "elsewhere"):  # on another background the same is a near miss
-            action = OPPOSITE[claim.action] if kind == "opposite" else claim.action
-            return replace(act(actor, action, other, rng), start=shot.start, end=shot.end)
-        if kind == "rebound" and other is not None:  # who does it to whom is exchanged, or whose colour is whose
-            pair = (other, actor) if rng.random() < 0.5 else (_recoloured(actor, other), _recoloured(other, actor))
-            return replace(act(pair[0], claim.action, pair[1], rng), start=shot.start, end=shot.end)
-        wrong = replace(actor, shape=_other(SHAPES, claim.shape, rng))
-        standing: tuple[Thing, ...] = ()
-        if kind == "rebound":  # the right shape stands by, in another colour
-            colour = _other(COLOURS, actor.colour, rng)
-            standing = (Thing(claim.shape, colour, thing.size),)
-        elif claim.colour is not None and rng.random() < 0.5:
-            wrong = replace(actor, colour=_other(COLOURS, claim.colour, rng))
-        return replace(act(wrong, claim.action, other, rng), start=shot.start, end=shot.end, bystanders=standing)
+        if kind == "opposite":
+            action = OPPOSITE[action]
+        elif kind == "rebound" and other is not None:  # who does it to whom is exchanged, or whose colour is whose
+            if rng.random() < 0.5:
+                actor, other = other, actor
+            else:
+                actor, other = replace(actor, colour=other.colour), replace(other, colour=actor.colour)
+        elif kind != "elsewhere":  # where the same is a near miss
+            right, actor = actor, replace(actor, shape=_other(SHAPES, claim.shape, rng))
+            if kind == "rebound":  # the right shape stands by, in another colour
+                standing = (Thing(claim.shape, _other(COLOURS, right.colour, rng), thing.size),)
+            elif claim.colour is not None and rng.random() < 0.5:
+                actor = replace(right, colour=_other(COLOURS, claim.colour, rng))
+        return replace(act(actor, action, other, rng), start=shot.start, end=shot.end, bystanders=standing)
 
     def _accept(self, q: int, kind: int, v: int, number: int, shot: Shot) -> bool:
         """Plants the shot unless the video becomes relevant, no near miss results, or other claims lose as many."""
         looks = [(thing.shape, thing.colour) for thing in shot.things]
         if len(set(looks)) < len(looks):
             return False
-        video = self.videos[v]
-        changed = replace(video, shots=(*video.shots[:number], shot, *video.shots[number + 1 :]))
-        relevant, *near = _Column(changed).compare(self.claim_rows)
-        if relevant[q] or not near[kind][q]:
+        shots = self.videos[v].shots
+        changed = replace(self.videos[v], shots=(*shots[:number], shot, *shots[number + 1 :]))
+        column = _compare(self.rows, changed)
+        count = self.count + column[1:] - self.compared[1:, :, v]
+        if column[0, q] or not column[1 + kind, q] or missing(count).sum() >= missing(self.count).sum():
             return False
-        near = np.stack(near, 1)
-        count = self.count + near - self.near[:, :, v]
-        if np.maximum(NEEDED - count, 0).sum() >= self._missing().sum():
-            return False
-        self.videos[v], self.relevant[:, v], self.near[:, :, v], self.count = changed, relevant, near, count
+        self.videos[v], self.compared[:, :, v], self.count = changed, column, count
         return True
-
-
-def _recoloured(thing: Thing, like: Thing) -> Thing:
-    return replace(thing, colour=like.colour)
 
 
 def _other(values: tuple[str, ...], value: str, rng: np.random.Generator) -> str:

@@ -1,14 +1,13 @@
 """Renders a video of the toy world: its pixels depend on the video alone, to the byte, and on the light."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64, UInt8
+from jaxtyping import Float32, Int64, UInt8
 
 from prvr.errors import InputError
 from prvr.toy.shapes import EXTENT, OPEN, draw_background, draw_tint, shape_distance
-from prvr.toy.staging import DRIFT, PlacedThing, draw_stage, progress
+from prvr.toy.staging import DRIFT, PlacedThing, Times, draw_stage, progress
 from prvr.toy.world import FPS, FRAME, Video
 
 RGB: dict[str, tuple[int, int, int]] = {
@@ -22,6 +21,7 @@ RGB: dict[str, tuple[int, int, int]] = {
     "white": (244, 244, 244),
     "brown": (136, 74, 26),
 }
+Sprites = Float32[np.ndarray, "n p p _"]
 INK, GLOW, POST = (8, 8, 10), (255, 246, 170), (30, 30, 34)
 POST_WIDTH = 7
 GLOW_REACH = 11  # pixels beyond the radius
@@ -70,11 +70,7 @@ def render_frames(video: Video, indices: Sequence[int], *, noise: bool = True) -
     Raises:
         IndexError: the video has no such frame.
     """
-    numbers = np.array(indices, dtype=np.int64).reshape(-1)
-    count = video.frame_count
-    if ((numbers < -count) | (numbers >= count)).any():
-        raise IndexError(f"video {video.id!r} has {count} frames, asked for {numbers.min()} to {numbers.max()}")
-    numbers = numbers % count
+    numbers = np.arange(video.frame_count)[list(indices)]
     times = (numbers + 0.5) / FPS
     shots = np.searchsorted([shot.end for shot in video.shots[:-1]], times, side="right")
     frames = np.empty((len(numbers), FRAME, FRAME, 3), dtype=np.uint8)
@@ -87,101 +83,84 @@ def render_frames(video: Video, indices: Sequence[int], *, noise: bool = True) -
     return frames
 
 
-def _draw_shot(video: Video, index: int, times: Float64[np.ndarray, " k"]) -> UInt8[np.ndarray, "k 64 64 3"]:
+def _draw_shot(video: Video, index: int, times: Times) -> UInt8[np.ndarray, "k 64 64 3"]:
     """The frames of one shot at some times, without noise."""
     stage = draw_stage(video, index)
     moment = progress(video.shots[index], times)
-    canvas = draw_background(
-        video.background,
-        draw_tint(np.random.Generator(np.random.PCG64([video.seed, 1]))),
-        FRAME + 2 * DRIFT,
-        np.random.Generator(np.random.PCG64([video.seed, 2, index])),
-    )
+    tint, crop = (np.random.default_rng([video.seed, *numbers]) for numbers in ((1,), (2, index)))
+    canvas = draw_background(video.background, draw_tint(tint), FRAME + 2 * DRIFT, crop)
     canvas = (canvas + np.float32(0.5)).astype(np.uint8)
     for part in stage.still:
-        sprite = _Sprite.drawn(part, np.zeros(1))
-        sprite.paste(canvas, 0, part.centre(np.zeros(1))[0] + DRIFT)
+        _paste(canvas, *_sprites(part, np.zeros(1)), 0, part.centre(np.zeros(1))[0] + DRIFT)
     drift = stage.drift(moment)
     frames = np.stack([canvas[DRIFT - y : DRIFT - y + FRAME, DRIFT - x : DRIFT - x + FRAME] for x, y in drift])
     for part in stage.moving:
-        sprite = _Sprite.drawn(part, moment)
+        sprites = _sprites(part, moment)
         for k, centre in enumerate(part.centre(moment) + drift):
-            sprite.paste(frames[k], k, centre)
+            _paste(frames[k], *sprites, k, centre)
     if stage.post is not None:
         left = stage.post - POST_WIDTH // 2
         frames[:, :, left : left + POST_WIDTH] = POST
     return frames
 
 
-@dataclass(frozen=True)
-class _Sprite:
+def _sprites(part: PlacedThing, moment: Times) -> tuple[Sprites, Sprites]:
     """A thing drawn on its own for some moments, or once for all: premultiplied colour, and what shows through."""
+    if part.only_moves:
+        moment = moment[:1]
+    radius, angle, opacity, glow = (ramp.at(moment)[:, None, None, None] for ramp in part.looks)
+    numbers = (radius, opacity, glow, *(np.round(f(angle), 6) for f in (np.sin, np.cos)))
+    radius, opacity, glow, sin, cos = (number.astype(np.float32) for number in numbers)
 
-    colour: Float32[np.ndarray, "n p p 3"]
-    clear: Float32[np.ndarray, "n p p 1"]
+    reach = int(np.ceil(radius.max() * EXTENT)) + 1
+    reach = max(reach, int(radius.max()) + GLOW_REACH) if glow.any() else reach
+    steps = np.arange(-reach, reach + 1, dtype=np.float32)
+    x, y = steps[:, None], steps[:, None, None]
+    along, across = x * sin - y * cos, x * cos + y * sin  # angle 0 points up, growing ones turn clockwise
+    rim = radius * shape_distance(part.thing.shape, along / radius, across / radius)
 
-    @staticmethod
-    def drawn(part: PlacedThing, moment: Float64[np.ndarray, " k"]) -> "_Sprite":
-        if part.only_moves:
-            moment = moment[:1]
-        radius = part.radius.at(moment).astype(np.float32)[:, None, None]
-        angle = part.angle.at(moment)
-        sin, cos = (np.round(f(angle), 6).astype(np.float32)[:, None, None] for f in (np.sin, np.cos))
-        glow = part.glow.at(moment).astype(np.float32)[:, None, None, None]
-        opacity = part.opacity.at(moment).astype(np.float32)[:, None, None, None]
+    half_width = 0.4 + 0.045 * radius
+    hand = np.maximum(np.abs(across), np.abs(along - 0.5 * radius) - 0.5 * radius) - half_width
+    if part.thing.shape not in OPEN:
+        hand = np.maximum(hand, rim)
+    hand = np.clip(0.5 - hand, 0, 1)
+    body = np.clip(0.5 - rim, 0, 1)
+    outline = np.clip(1 + 0.035 * radius + rim, 0, 1)
+    dark, alpha = np.maximum(hand, outline), np.maximum(hand, body)
 
-        reach = int(np.ceil(radius.max() * EXTENT)) + 1
-        reach = max(reach, int(radius.max()) + GLOW_REACH) if glow.any() else reach
-        steps = np.arange(-reach, reach + 1, dtype=np.float32)
-        x, y = steps[None, None, :], steps[None, :, None]
-        along, across = x * sin - y * cos, x * cos + y * sin  # angle 0 points up, growing ones turn clockwise
-        rim = radius * shape_distance(part.thing.shape, along / radius, across / radius)
+    fill, ink, shine = (np.array(colour, np.float32) for colour in (RGB[part.thing.colour], INK, GLOW))
+    fill = fill + np.float32(0.35) * glow * (255 - fill)
+    colour = alpha * (fill + dark * (ink - fill))
+    clear = 1 - alpha
+    if glow.any():
+        fall = np.clip(1 - (np.sqrt(x * x + y * y) - radius) / GLOW_REACH, 0, 1)  # round about any shape
+        halo = np.float32(0.9) * glow * fall * clear
+        colour += halo * shine
+        clear -= halo
+    return opacity * colour + np.float32(0.5), 1 - opacity * (1 - clear)
 
-        half_width = 0.4 + 0.045 * radius
-        hand = np.maximum(np.abs(across), np.abs(along - 0.5 * radius) - 0.5 * radius) - half_width
-        if part.thing.shape not in OPEN:
-            hand = np.maximum(hand, rim)
-        hand = np.clip(0.5 - hand, 0, 1)
-        body = np.clip(0.5 - rim, 0, 1)
-        outline = np.clip(1 + 0.035 * radius + rim, 0, 1)
-        dark = np.maximum(hand, outline)[..., None]
-        alpha = np.maximum(hand, body)[..., None]
 
-        fill = np.array(RGB[part.thing.colour], dtype=np.float32)
-        fill = fill + np.float32(0.35) * glow * (255 - fill)
-        colour = alpha * (fill + dark * (np.array(INK, dtype=np.float32) - fill))
-        clear = 1 - alpha
-        if glow.any():
-            fall = np.clip(1 - (np.sqrt(x * x + y * y) - radius) / GLOW_REACH, 0, 1)[..., None]  # round about any shape
-            halo = np.float32(0.9) * glow * fall * clear
-            colour += halo * np.array(GLOW, dtype=np.float32)
-            clear -= halo
-        return _Sprite(opacity * colour + np.float32(0.5), 1 - opacity * (1 - clear))
-
-    def paste(self, image: UInt8[np.ndarray, "h w 3"], k: int, centre: Int64[np.ndarray, " 2"]) -> None:
-        """Draws the sprite of moment `k` over an image, in place; what falls outside is cut off."""
-        k = min(k, len(self.colour) - 1)
-        size = self.colour.shape[1]
-        x, y = (int(c) - size // 2 for c in centre)
-        rows = slice(max(0, -y), min(size, image.shape[0] - y))
-        columns = slice(max(0, -x), min(size, image.shape[1] - x))
-        if rows.start < rows.stop and columns.start < columns.stop:
-            patch = image[y + rows.start : y + rows.stop, x + columns.start : x + columns.stop]
-            # the cast cuts off, and the colour has its half to round already
-            patch[...] = patch * self.clear[k, rows, columns] + self.colour[k, rows, columns]
+def _paste(
+    image: UInt8[np.ndarray, "h w 3"], colour: Sprites, clear: Sprites, k: int, centre: Int64[np.ndarray, " 2"]
+) -> None:
+    """Draws the sprite of moment `k` over an image, in place; what falls outside is cut off."""
+    k = min(k, len(colour) - 1)
+    size = colour.shape[1]
+    x, y = (int(c) - size // 2 for c in centre)
+    rows, columns = (slice(max(0, -c), min(size, side - c)) for c, side in zip((y, x), image.shape, strict=False))
+    if rows.start < rows.stop and columns.start < columns.stop:
+        patch = image[y + rows.start : y + rows.stop, x + columns.start : x + columns.stop]
+        # the cast cuts off, and the colour has its half to round already
+        patch[...] = patch * clear[k, rows, columns] + colour[k, rows, columns]
 
 
 def _add_noise(frames: UInt8[np.ndarray, "k 64 64 3"], numbers: Int64[np.ndarray, " k"], seed: int) -> None:
     """Adds to every byte the difference of two 3-bit integers; each frame has its own stretch of one stream."""
-    stream = np.random.PCG64([seed, 3])
-    at = 0
     for frame, number in zip(frames, numbers.tolist(), strict=True):
-        if number != at:
-            stream.advance((number - at) * NOISE_DRAWS)
+        stream = np.random.PCG64([seed, 3]).advance(number * NOISE_DRAWS)
         drawn = stream.random_raw(NOISE_DRAWS).astype("<u8", copy=False).view(np.uint8).reshape(frame.shape)
         frame += drawn & NOISE_REACH
         frame -= (drawn >> 3) & NOISE_REACH
-        at = number + 1
 
 
 def with_look(frames: UInt8[np.ndarray, "n h w 3"], look: str) -> UInt8[np.ndarray, "n h w 3"]:

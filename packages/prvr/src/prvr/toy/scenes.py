@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, parse_json, parse_record, read_text
 from prvr.toy.grammar import Claim, describe
-from prvr.toy.near_misses import NearMissPlanter, near_misses
+from prvr.toy.near_misses import NearMissPlanter, missing, near_misses
 from prvr.toy.timelines import draw_videos
 from prvr.toy.world import Video, in_training
 
@@ -82,8 +82,8 @@ def draw_split(split: str, count: int, seed: int, name: str | None = None) -> Sc
     name = name or split
     for attempt in range(TRIES):
         scenes = _draw(split, name, count, np.random.default_rng([seed, attempt, _number(name)]))
-        misses = near_misses(list(scenes.claims.values()), scenes.videos)
-        if split == "train" or not misses.missing()[:, :2].any():
+        _, *near = near_misses(list(scenes.claims.values()), scenes.videos)
+        if split == "train" or not missing(np.sum(near, 2))[:2].any():
             return scenes
     raise InputError(
         f"draw_split: {count} videos have no room for the near misses of their sentences; ask for 20 or more"
@@ -108,35 +108,29 @@ def read_scenes(path: Path) -> dict[str, Scenes]:
     """
     try:
         lines = read_text(path, LARGE).splitlines()
-        records = [_record(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+        sources = [f"{path}, line {number}" for number in range(1, 1 + len(lines))]
+        records = [parse_record(_Record, parse_json(*line), line[1]) for line in zip(lines, sources, strict=True)]
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. Only a corpus of `prvr data make` has scene graphs.") from None
     except DataError as error:
         raise DataError(f"{error} Delete the corpus and make it again.") from error
     if not records:
         raise DataError(f"{path}: holds no video. Delete the corpus and make it again.")
-    return {
-        split: Scenes(
-            tuple(record.video for record in records if record.split == split),
-            tuple(sentence for record in records if record.split == split for sentence in record.sentences),
-        )
-        for split in dict.fromkeys(record.split for record in records)
-    }
-
-
-def _record(line: str, source: str) -> _Record:
-    return parse_record(_Record, parse_json(line, source), source)
+    splits: dict[str, Scenes] = {}
+    for split, group in groupby(records, attrgetter("split")):
+        videos, sentences = zip(*((record.video, record.sentences) for record in group), strict=True)
+        splits[split] = Scenes(videos, tuple(chain(*sentences)))
+    return splits
 
 
 def _draw(split: str, name: str, count: int, rng: np.random.Generator) -> Scenes:
     training = split != "test"
-    names = [f"{name}{i:04d}" for i in range(count)]
     allowed = in_training if training else lambda _: True
-    videos = draw_videos(names, rng, allowed)
-    sentences = [sentence for video in videos for sentence in _write_sentences(video, rng, training)]
+    videos = draw_videos([f"{name}{i:04d}" for i in range(count)], rng, allowed)
+    written = [_write_sentences(video, rng, training) for video in videos]
+    sentences = [*chain(*written)]
     if split != "train":
-        index_of = {video.id: i for i, video in enumerate(videos)}
-        own = [index_of[sentence.video_id] for sentence in sentences]
+        own = [i for i, lines in enumerate(written) for _ in lines]
         videos = NearMissPlanter(videos, [sentence.claim for sentence in sentences], own, rng, allowed).plant()
     return Scenes(tuple(videos), tuple(sentences))
 

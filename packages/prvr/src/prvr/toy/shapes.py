@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float, Float32
 
-Planes = Float[np.ndarray, "n p p"]
+Planes = Float[np.ndarray, "n p p *one"]
 Plane = Float32[np.ndarray, "h w"]
 
 EXTENT = 1.42

@@ -19,6 +19,7 @@ FORWARDS = {
     "darken": "brighten",
 }  # fmt: skip
 WAYS = {"left": (-1.0, 0.0), "right": (1.0, 0.0), "up": (0.0, -1.0), "down": (0.0, 1.0)}
+Times = Float64[np.ndarray, " k"]
 TRIES, PLACES = 12, 24  # of a layout; of a bystander in it
 ROOM = 2.0  # pixels between two things that are enough
 
@@ -31,7 +32,7 @@ class Ramp:
     end: float
     wait: float = 0.0
 
-    def at(self, moment: Float64[np.ndarray, " k"]) -> Float64[np.ndarray, " k"]:
+    def at(self, moment: Times) -> Times:
         """Its value at moments in 0..1."""
         share = np.maximum(moment - self.wait, 0.0) / (1.0 - self.wait)
         return self.start + (self.end - self.start) * share
@@ -50,11 +51,16 @@ class PlacedThing:
     glow: Ramp = Ramp(0.0, 0.0)
 
     @property
+    def looks(self) -> tuple[Ramp, ...]:
+        """All but its place."""
+        return self.radius, self.angle, self.opacity, self.glow
+
+    @property
     def only_moves(self) -> bool:
         """Whether the thing moves but looks the same all the time."""
-        return all(ramp.start == ramp.end for ramp in (self.radius, self.angle, self.opacity, self.glow))
+        return all(ramp.start == ramp.end for ramp in self.looks)
 
-    def centre(self, moment: Float64[np.ndarray, " k"]) -> Int64[np.ndarray, "k 2"]:
+    def centre(self, moment: Times) -> Int64[np.ndarray, "k 2"]:
         """The pixel it is centred on, x and y, before the camera's drift."""
         return np.rint(np.stack([self.x.at(moment), self.y.at(moment)], axis=1)).astype(np.int64)
 
@@ -81,14 +87,14 @@ class Layout:
     post: int | None
     wander: Float64[np.ndarray, "2 2 3"]
 
-    def drift(self, moment: Float64[np.ndarray, " k"]) -> Int64[np.ndarray, "k 2"]:
+    def drift(self, moment: Times) -> Int64[np.ndarray, "k 2"]:
         """The shift of the picture at each moment, x and y in whole pixels."""
         size, cycles, phase = np.moveaxis(self.wander, -1, 0)
         waves = np.round(np.sin(2 * np.pi * (cycles * moment[:, None, None] + phase)), 6)
         return np.rint((size * waves).sum(-1)).astype(np.int64)
 
 
-def progress(shot: Shot, times: Float64[np.ndarray, " k"]) -> Float64[np.ndarray, " k"]:
+def progress(shot: Shot, times: Times) -> Times:
     """The progress of a shot at some times: from 0 to 1, or from 1 to 0 where the action is another one backwards.
 
     Values are rounded to multiples of 2^-20, so that 1 - progress is exact, and with it the reversal.
@@ -103,23 +109,21 @@ def draw_stage(video: Video, index: int) -> Layout:
     Everything depends on the seed of the video and the number of the shot, in an order that opposite actions share.
     """
     shot = video.shots[index]
-    rng = np.random.Generator(np.random.PCG64([video.seed, 0, index]))
+    rng = np.random.default_rng([video.seed, 0, index])
     wander = rng.random((2, 2, 3)) * (0.0, 0.7, 1.0) + ((0.6 * DRIFT, 0.2, 0.0), (0.4 * DRIFT, 0.6, 0.0))
-    best: tuple[float, tuple[PlacedThing, ...], tuple[PlacedThing, ...]] | None = None
+    most, still, moving = -np.inf, (), ()
     angles = 2 * np.pi * rng.random(2 + len(shot.bystanders))
     for _ in range(TRIES):
-        moving = _actors(shot, angles, rng)
-        room, still = _place(shot.bystanders, angles[2:], moving, rng)
-        if best is None or room > best[0]:
-            best = room, still, moving
+        actors = _actors(shot, angles, rng)
+        room, others = _place(shot.bystanders, angles[2:], actors, rng)
+        if room > most:
+            most, still, moving = room, others, actors
         if room >= ROOM:
             break
-    assert best is not None
-    post = _post(best[1], best[2], rng) if video.occluder else None
-    return Layout(best[1], best[2], post, wander)
+    return Layout(still, moving, _post(still, moving, rng) if video.occluder else None, wander)
 
 
-def _actors(shot: Shot, angles: Float64[np.ndarray, " n"], rng: np.random.Generator) -> tuple[PlacedThing, ...]:
+def _actors(shot: Shot, angles: Times, rng: np.random.Generator) -> tuple[PlacedThing, ...]:
     """The things that act, at a random place; the last one is drawn on top."""
     along, across = rng.random(2)
     if shot.actor is None or shot.action is None:
@@ -128,20 +132,18 @@ def _actors(shot: Shot, angles: Float64[np.ndarray, " n"], rng: np.random.Genera
         ahead, behind = (shot.other, shot.actor) if shot.action == PUSHES[0] else (shot.actor, shot.other)
         return _push(behind, ahead, shot.heading, angles, across)
     action = FORWARDS.get(shot.action, shot.action)
-    radius = RADIUS[shot.actor.size]
-    angle = float(angles[0])
+    radius, angle = RADIUS[shot.actor.size], float(angles[0])
+    edge = 1.2 * (GROWN[1] if action == "grow" else radius) + (6 if action == "brighten" else 3)
+    x, y = (_still(_between(edge, share)) for share in (along, across))
     if action in WAYS:
         path = Ramp(0.12 * FRAME, 0.88 * FRAME)
-        lane = _still(_between(1.2 * radius + 3, across))
-        x, y = (path, lane) if action == "right" else (lane, path)
-        return (PlacedThing(shot.actor, x, y, _still(radius), _still(angle)),)
-    edge = 1.2 * (GROWN[1] if action == "grow" else radius) + (6 if action == "brighten" else 3)
+        x, y = (path, y) if action == "right" else (y, path)
     turn = np.deg2rad(min(360 * TURNS, MAX_TURN * FPS * (shot.end - shot.start)))
     return (
         PlacedThing(
             shot.actor,
-            _still(_between(edge, along)),
-            _still(_between(edge, across)),
+            x,
+            y,
             radius=Ramp(*GROWN) if action == "grow" else _still(radius),
             angle=Ramp(angle, angle + float(turn)) if action == "clockwise" else _still(angle),
             opacity=Ramp(0.0, 1.0) if action == "appear" else _still(1.0),
@@ -150,9 +152,7 @@ def _actors(shot: Shot, angles: Float64[np.ndarray, " n"], rng: np.random.Genera
     )
 
 
-def _push(
-    behind: Thing, ahead: Thing, heading: str, angles: Float64[np.ndarray, " n"], across: float
-) -> tuple[PlacedThing, ...]:
+def _push(behind: Thing, ahead: Thing, heading: str, angles: Times, across: float) -> tuple[PlacedThing, ...]:
     """One thing comes up behind the other, then both move on together; they cross the whole frame."""
     radii = RADIUS[behind.size], RADIUS[ahead.size]
     turned = angles[:2] - np.arctan2(WAYS[heading][0], -WAYS[heading][1])  # as seen from the way they go
@@ -172,7 +172,7 @@ def _push(
     return tuple(parts)
 
 
-def _profile(thing: Thing, angle: float) -> Float64[np.ndarray, " p"]:
+def _profile(thing: Thing, angle: float) -> Times:
     """How far a thing reaches upwards from its centre in each column of pixels; minus infinity where it does not."""
     radius = RADIUS[thing.size]
     steps = np.arange(-20, 21) / radius
@@ -184,7 +184,7 @@ def _profile(thing: Thing, angle: float) -> Float64[np.ndarray, " p"]:
 
 def _place(
     things: tuple[Thing, ...],
-    angles: Float64[np.ndarray, " n"],
+    angles: Times,
     moving: tuple[PlacedThing, ...],
     rng: np.random.Generator,
 ) -> tuple[float, tuple[PlacedThing, ...]]:

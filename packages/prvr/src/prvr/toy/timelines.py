@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -46,7 +47,7 @@ def draw_videos(names: list[str], rng: np.random.Generator, allowed: Allowed = l
     backgrounds = rng.permutation(BACKGROUNDS)[: max(2, len(names) // 5)].tolist()
     for name in names:
         cast = _until(lambda: draw_cast(rng, casts, same_cast), lambda cast: allowed(Shot(0.0, 1.0, bystanders=cast)))
-        video = _draw_video(name, _choice(backgrounds, rng), cast, earlier, rng, allowed, same_action)
+        video = _draw_video(name, choice(backgrounds, rng), cast, earlier, rng, allowed, same_action)
         earlier += [shot for shot in video.shots if shot.action is not None]
         casts.append(cast)
         videos.append(video)
@@ -56,7 +57,7 @@ def draw_videos(names: list[str], rng: np.random.Generator, allowed: Allowed = l
 def draw_cast(rng: np.random.Generator, earlier: list[tuple[Thing, ...]], again: float) -> tuple[Thing, ...]:
     """Two or three different things that act in a video; as in real videos, the same ones act several times."""
     if earlier and rng.random() < again:
-        things = earlier[int(rng.integers(len(earlier)))]
+        things = choice(earlier, rng)
         colours = [thing.colour for thing in things]
         return tuple(replace(t, colour=colour) for t, colour in zip(things, colours[1:] + colours[:1], strict=True))
     cast: dict[tuple[str, str], Thing] = {}
@@ -68,7 +69,7 @@ def draw_cast(rng: np.random.Generator, earlier: list[tuple[Thing, ...]], again:
 
 def draw_thing(rng: np.random.Generator) -> Thing:
     """A random thing."""
-    return Thing(_choice(SHAPES, rng), _choice(COLOURS, rng), _choice(SIZES, rng))
+    return Thing(choice(SHAPES, rng), choice(COLOURS, rng), choice(SIZES, rng))
 
 
 def draw_bystanders(rng: np.random.Generator, shot: Shot, cast: tuple[Thing, ...]) -> Shot:
@@ -76,7 +77,7 @@ def draw_bystanders(rng: np.random.Generator, shot: Shot, cast: tuple[Thing, ...
     taken = {(thing.shape, thing.colour) for thing in shot.things}
     others = []
     for _ in range(int(rng.choice(3, p=(0.6, 0.3, 0.1)))):
-        thing = cast[int(rng.integers(len(cast)))] if rng.random() < 0.7 else draw_thing(rng)
+        thing = choice(cast, rng) if rng.random() < 0.7 else draw_thing(rng)
         if (thing.shape, thing.colour) not in taken:
             taken.add((thing.shape, thing.colour))
             others.append(thing)
@@ -84,22 +85,26 @@ def draw_bystanders(rng: np.random.Generator, shot: Shot, cast: tuple[Thing, ...
 
 
 def one_detail_changed(shot: Shot, rng: np.random.Generator) -> Shot:
-    """The same shot with the opposite action, another shape, colour or size of the actor, or another partner."""
-    actor, other = shot.actor, shot.other
-    assert actor is not None and shot.action is not None  # noqa: PT018
-    detail = _choice(("action", "action", "shape", "colour", "size", *(["other"] if other is not None else [])), rng)
+    """The action of a shot, not yet placed in time, with the opposite action, another shape, colour or size of the
+    actor, or another partner.
+    """
+    actor, action, other = shot.actor, shot.action, shot.other
+    assert actor is not None and action is not None  # noqa: PT018
+    detail = choice(("action", "action", "shape", "colour", "size", *["other"] * (other is not None)), rng)
     if detail == "action":
-        return replace(shot, action=OPPOSITE[shot.action])
-    if detail == "other":
-        return replace(shot, other=_unlike(actor, rng))
-    return replace(shot, actor=replace(actor, **{detail: _choice(_VALUES[detail], rng)}))
+        action = OPPOSITE[action]
+    elif detail == "other":
+        other = _unlike(actor, rng)
+    else:
+        actor = replace(actor, **{detail: choice(_VALUES[detail], rng)})
+    return act(actor, action, other, rng)
 
 
 def act(actor: Thing, action: str, other: Thing | None, rng: np.random.Generator) -> Shot:
     """A shot of an action, not yet placed in time; a push gets a heading, and a partner if it has none."""
     if action not in PUSHES:
         return Shot(0.0, 0.0, actor, action)
-    return Shot(0.0, 0.0, actor, action, other or _unlike(actor, rng), _choice(HEADINGS, rng))
+    return Shot(0.0, 0.0, actor, action, other or _unlike(actor, rng), choice(HEADINGS, rng))
 
 
 def _draw_video(
@@ -112,8 +117,7 @@ def _draw_video(
     again: float,
 ) -> Video:
     duration = round(float(rng.uniform(20, 120)), 1)
-    captioned = int(rng.integers(3, 6)) if duration > 45 else 3
-    others = int(rng.integers(2, 5)) if duration > 45 else 1
+    captioned, others = (int(rng.integers(3, 6)), int(rng.integers(2, 5))) if duration > 45 else (3, 1)
     count = captioned + others
     # Lengths, then gaps, out of a budget; at most 85 % of the video is action.
     lengths = rng.uniform(3, 15, count)
@@ -123,36 +127,24 @@ def _draw_video(
     gaps = rng.dirichlet(np.ones(count + 1)) * (duration - lengths.sum())
     chosen = set(rng.permutation(count)[:captioned].tolist())
     cuts = np.round(np.cumsum(np.stack([gaps[:-1], lengths], 1).ravel()), 2).tolist()
-    shots: list[Shot] = []
-    for i, (start, end) in enumerate(zip(cuts[::2], cuts[1::2], strict=True)):
-        _stand_still(shots, start, cast, rng, allowed)
-        shot = replace(_draw_action(cast, earlier, rng, allowed, again), start=start, end=end, captioned=i in chosen)
-        shots.append(_until(lambda shot=shot: draw_bystanders(rng, shot, cast), allowed))
-    _stand_still(shots, duration, cast, rng, allowed)
-    return Video(name, duration, background, bool(rng.random() < 0.3), int(rng.integers(2**31)), tuple(shots))
 
-
-def _stand_still(
-    shots: list[Shot], end: float, cast: tuple[Thing, ...], rng: np.random.Generator, allowed: Allowed
-) -> None:
-    """Adds a shot in which nothing happens until ``end``."""
-    start = shots[-1].end if shots else 0.0
-    if end > start:
-        shots.append(_until(lambda: draw_bystanders(rng, Shot(start, end), cast), allowed))
-
-
-def _draw_action(
-    cast: tuple[Thing, ...], earlier: list[Shot], rng: np.random.Generator, allowed: Allowed, again: float
-) -> Shot:
-    def draw() -> Shot:
+    def action() -> Shot:
         if earlier and rng.random() < again:
-            shot = one_detail_changed(earlier[int(rng.integers(len(earlier)))], rng)
-            assert shot.actor is not None and shot.action is not None  # noqa: PT018
-            return act(shot.actor, shot.action, shot.other, rng)
+            return one_detail_changed(choice(earlier, rng), rng)
         actor, other = (cast[i] for i in rng.permutation(len(cast))[:2])
-        return act(actor, _choice(ACTIONS, rng), other, rng)
+        return act(actor, choice(ACTIONS, rng), other, rng)
 
-    return _until(draw, lambda shot: allowed(shot) and _differ(shot))
+    shots: list[Shot] = []
+    for i, (start, end) in enumerate(pairwise((0.0, *cuts, duration))):
+        if i % 2:
+            shot = replace(_until(action, lambda shot: allowed(shot) and _differ(shot)), captioned=i // 2 in chosen)
+        elif end > start:
+            shot = Shot(0.0, 0.0)  # nothing happens
+        else:
+            continue
+        shot = replace(shot, start=start, end=end)
+        shots.append(_until(lambda shot=shot: draw_bystanders(rng, shot, cast), allowed))
+    return Video(name, duration, background, bool(rng.random() < 0.3), int(rng.integers(2**31)), tuple(shots))
 
 
 def _differ(shot: Shot) -> bool:
@@ -171,5 +163,6 @@ def _until(draw: Callable[[], T], accept: Callable[[T], bool]) -> T:
     return drawn
 
 
-def _choice(values: Sequence[str], rng: np.random.Generator) -> str:
+def choice(values: Sequence[T], rng: np.random.Generator) -> T:
+    """Any of some values."""
     return values[int(rng.integers(len(values)))]

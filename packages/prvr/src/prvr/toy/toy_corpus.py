@@ -89,15 +89,13 @@ def write_corpus(
         split: draw_split(split, count, seed, "large" if size == "large" else split)
         for split, count in SPLITS[size].items()
     }
-    gallery = [video for scenes in splits.values() for video in scenes.videos]
+    videos = [video for scenes in splits.values() for video in scenes.videos]
     sentences = [sentence for scenes in splits.values() for sentence in scenes.sentences]
-    duration = {video.id: video.duration for video in gallery}
-    claims = {sentence.id: sentence.claim for sentence in sentences}
+    duration = {video.id: video.duration for video in videos}
 
     def features(video: Video) -> tuple[str, np.ndarray]:
         return video.id, frame_features(with_look(render(video), look), encoder)
 
-    facts = {"seconds_per_frame": 1 / FPS, "feature_dim": 2 * DIM, "query_dim": WORD_DIM}
     try:
         with _one_torch_thread():
             texts = TextData(
@@ -106,15 +104,15 @@ def write_corpus(
                     for split, scenes in splits.items()
                 },
                 moments={s.id: Moment(s.start, s.end, duration[s.video_id]) for s in sentences},
-                relevance=relevance(claims, gallery),
+                relevance=relevance({s.id: s.claim for s in sentences}, videos),
                 tags={s.id: s.tags for s in sentences},
             )
             write_layout(
                 target,
                 texts,
-                videos=two_at_a_time(features, gallery, progress),
+                videos=two_at_a_time(features, videos, progress),
                 queries=((s.id, encoder.encode_words(s.text)) for s in sentences),
-                about=about | facts,
+                about=about | {"seconds_per_frame": 1 / FPS, "feature_dim": 2 * DIM, "query_dim": WORD_DIM},
                 extras=lambda folder: write_scenes(folder / SCENES, splits),
             )
     except DataError:

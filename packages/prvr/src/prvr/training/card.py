@@ -9,7 +9,7 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
     """The card of a retriever: what the model is, how it was selected, what it scored, how to load it.
 
     Args:
-        config: the configuration of the run.
+        config: the configuration of the run, with that of the retriever.
         scores: the scores of the split that selects, text to video.
         split: name of that split.
         epoch: the epoch of the checkpoint, from 0; -1 = before the first.
@@ -20,12 +20,14 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
         "holdout": "training videos set aside; the reported split was not seen",
         "val": "the corpus's own split `val`; the reported split was not seen",
     }[train.protocol]
+    path = config.model.path if isinstance(config.model, ModelConfig) and config.model.start == "kernel" else None
     chosen = f"Epoch {epoch} (from 0) was chosen on {where} (protocol `{train.protocol}`)."
     if epoch < 0:
-        is_fitted = isinstance(config.model, ModelConfig) and config.model.start == "kernel"
-        chosen = f"{'Fitted in closed form' if is_fitted else 'Without any training'}: the initial model."
+        chosen = f"{'Fitted in closed form' if path else 'Without any training'}: the initial model."
     elif train.average:
         chosen = f"No epoch was chosen: this is {train.kept_text(epoch)} (from 0), `train.average`."
+    if path:
+        chosen += f"\n\nKernel path: {path.text}."
     return f"""{CARD_HEAD}# {config.name}
 
 A retriever of untrimmed videos by sentences that describe a part of them. Trained on `{config.data.collection}`,

@@ -251,17 +251,14 @@ class Landmarks:
     widths: Float[Tensor, " w"]
 
     @classmethod
-    def of(
-        cls, path: PathConfig, captions: Captions, standard: tuple[Tensor, Tensor], most: int, width: float
-    ) -> "Landmarks":
+    def of(cls, path: PathConfig, captions: Captions, standard: tuple[Tensor, Tensor], most: int) -> "Landmarks":
         """Rows of the training videos, evenly spread over them.
 
         Args:
-            path: the windows, the kernel, and what the map is drawn to.
+            path: the windows, the kernel and its width, and what the map is drawn to.
             captions: the training videos.
             standard: the mean and the scale of their frames.
             most: the maximum number of landmarks.
-            width: the width of the Gaussians, in median distances of rows.
         """
         numbers = _spread(captions.num_rows(path.windows), most)
         landmarks, before = [], 0
@@ -275,7 +272,7 @@ class Landmarks:
         sample = rows[_spread(len(rows), _SAMPLE).to(rows.device)]
         distances = [torch.pdist(of_length) for of_length in sample.unbind(1)]
         medians = [some.median().clamp(min=1e-6) if len(some) else rows.new_ones(()) for some in distances]
-        return cls(path, *standard, rows, (1.0 if path.kernel == "linear" else width) * torch.stack(medians))
+        return cls(path, *standard, rows, (path.width or 1.0) * torch.stack(medians))
 
     def kernel(self, rows: Float[Tensor, "*b w f"], some: Any = slice(None)) -> Float[Tensor, "*b m"]:
         """The kernel between rows and landmarks; `some` indexes the landmarks."""
@@ -307,22 +304,6 @@ def _spread(total: int, most: int) -> Int[Tensor, " n"]:
 def _solved(factor: Float[Tensor, "m m"], rows: Float[Tensor, "*b m"]) -> Float[Tensor, "*b m"]:
     flat = rows.flatten(0, -2)
     return torch.linalg.solve_triangular(factor, flat, upper=True, left=False).unflatten(0, rows.shape[:-1])
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The settings of a fit.
-
-    Args:
-        path: the windows, the kernel, and what the map is drawn to.
-        width: the width of the Gaussians, in median distances of rows; infinite for the linear kernel.
-        penalty, temperature: see `fit_map`.
-    """
-
-    path: PathConfig
-    width: float
-    penalty: float
-    temperature: float
 
 
 def _places(split: PackedSplit) -> np.ndarray:
@@ -420,7 +401,9 @@ def _better(
     return {**settings, name: best, inner: chosen[best]}, scores
 
 
-def choose(config: Config, captions: Captions, selection: Captions | None = None, level: int = logging.INFO) -> Choice:
+def choose(
+    config: Config, captions: Captions, selection: Captions | None = None, level: int = logging.INFO
+) -> PathConfig:
     """Chooses windows, then the width, each with its penalty, then the temperature, by SumR on held-out videos.
 
     Settings are compared on at most 1,000 training videos, with fewer landmarks than the fit has.
@@ -443,7 +426,7 @@ def choose(config: Config, captions: Captions, selection: Captions | None = None
 
     @lru_cache(maxsize=1)
     def folds(windows: tuple[int, ...], width: float) -> list[_Fold]:
-        landmarks = Landmarks.of(_path(windows, width, fit), captions, _standard(captions, fit), most, width)
+        landmarks = Landmarks.of(_path(windows, width, fit), captions, _standard(captions, fit), most)
         return [*_folds(landmarks, captions, groups, selection)]
 
     @cache
@@ -466,12 +449,14 @@ def choose(config: Config, captions: Captions, selection: Captions | None = None
         if len(values) > 1 and settings[name] in (values[0], values[-1]) and settings[name] != math.inf:
             logger.log(level, "fit: %s is at an end of fit.%s: further ones may be better", settings[name], name)
     windows, width, penalty, temperature = settings.values()
-    return Choice(_path(windows, width, fit), width, penalty, temperature)
+    return replace(_path(windows, width, fit), penalty=penalty, temperature=temperature)
 
 
 def _path(windows: tuple[int, ...], width: float, fit: FitConfig) -> PathConfig:
     """The linear kernel is the limit of wide Gaussians, where the penalty counts in variances."""
-    return PathConfig(windows, "linear" if width == math.inf else "gaussian", toward=fit.toward)
+    if width == math.inf:
+        return PathConfig(windows, "linear", toward=fit.toward)
+    return PathConfig(windows, toward=fit.toward, width=width)
 
 
 def _standard(captions: Captions, fit: FitConfig) -> tuple[Tensor, Tensor]:
@@ -515,22 +500,20 @@ def fit_path(
             f"{model.query_dim}. Use a corpus of a joint encoder (`prvr convert features`), or set fit.toward=zero."
         )
     captions = Captions(split, torch.device(device), dtype)
-    choice = choose(config, captions, None if selection is None else Captions(selection, captions.device, dtype), level)
-    logger.log(
-        level,
-        "fit: windows of %s frames, width %g, penalty %g, temperature %g",
-        *(choice.path.windows, choice.width, choice.penalty, choice.temperature),
-    )
-    path, tensors = fit_choice(captions, choice, fit)
+    path = choose(config, captions, None if selection is None else Captions(selection, captions.device, dtype), level)
+    logger.log(level, "fit: %s", path.text)
+    path, tensors = fit_choice(captions, path, fit)
     model = replace(model, path=path)
     return model, {name: tensor.to("cpu", torch.float32) for name, tensor in tensors.items()}
 
 
-def fit_choice(captions: Captions, choice: Choice, fit: FitConfig) -> tuple[PathConfig, dict[str, Tensor]]:
-    """Fits a path with the settings of a choice: its configuration, with the number of landmarks, and its tensors."""
-    rows = captions.num_rows(choice.path.windows)
+def fit_choice(captions: Captions, path: PathConfig, fit: FitConfig) -> tuple[PathConfig, dict[str, Tensor]]:
+    """Fits a path as `choose` gives it: its configuration, with the number of landmarks, and its tensors."""
+    assert path.penalty is not None
+    assert path.temperature is not None
+    rows = captions.num_rows(path.windows)
     most = rows if rows <= 2 * fit.landmarks else fit.landmarks
-    landmarks = Landmarks.of(choice.path, captions, _standard(captions, fit), most, choice.width)
+    landmarks = Landmarks.of(path, captions, _standard(captions, fit), most)
     factor = landmarks.factor()
 
     def parts() -> Iterator[Part]:
@@ -538,9 +521,9 @@ def fit_choice(captions: Captions, choice: Choice, fit: FitConfig) -> tuple[Path
 
     in_memory = [*parts()] if rows * len(factor) <= _IN_MEMORY else None
     again = parts if in_memory is None else lambda: in_memory
-    settings = choice.penalty, choice.temperature, fit.iterations
+    settings = path.penalty, path.temperature, fit.iterations
     weight, bias = fit_map(again, total(again()), *settings, centred=fit.toward == "zero")
     weight = torch.linalg.solve_triangular(factor.double(), weight, upper=True)
-    path = replace(choice.path, landmarks=len(landmarks.rows))
+    path = replace(path, landmarks=len(landmarks.rows))
     shared = {"mean": landmarks.mean, "scale": landmarks.scale, "landmarks": landmarks.rows, "widths": landmarks.widths}
     return path, shared | {"weight": weight.mT, "bias": bias, "gate": torch.zeros(())}

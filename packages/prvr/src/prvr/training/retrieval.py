@@ -18,7 +18,7 @@ from prvr.data import PackedSplit
 from prvr.data.loader import BatchInfo, VideoLoader
 from prvr.errors import TrainingError
 from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.evaluation.encode import encode_split, evaluation_mode
+from prvr.evaluation.encode import evaluation_mode
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.rank import report_from_scores
 from prvr.evaluation.report import EvaluationReport
@@ -27,7 +27,6 @@ from prvr.models import AnyRetriever, Retriever, project_bounds
 from prvr.models.kernel_path import KernelPath
 from prvr.models.layers import bounded_modules
 from prvr.objective import Objective
-from prvr.stages import EncodedSplit
 from prvr.training.card import retriever_card
 from prvr.training.checkpoint import Score, derived_seed, load_best, save_best
 from prvr.training.gradients import backward_in_parts
@@ -317,8 +316,9 @@ class RetrievalTask:
 
     def _scores_of_both(self, path: KernelPath) -> tuple[Tensor, Tensor]:
         """Scores `(q, v)` of the blocks and of the path on the split that selects, each computed once for all gates."""
-        encoded, device, train = self._encode(self.selection), self.accelerator.device, self.config.train
-        retriever, texts = self.retriever, encoded.text
+        retriever, device, train = self.retriever, self.accelerator.device, self.config.train
+        encoded = EvaluationConfig.of_run(train).encode(retriever, self.selection, device)
+        texts = encoded.text
         assert isinstance(texts, TextEmbedding)
         columns = []
         with evaluation_mode(retriever, device, train.seed):
@@ -337,7 +337,8 @@ class RetrievalTask:
     def save(self, folder: Path, best: Mapping[str, Score], improved: Collection[str]) -> None:
         """Saves the retriever of the best epoch, or of the mean of epochs."""
         score = best["model"]
-        card = retriever_card(self.config, RetrievalMetrics(**score.details), self.selection.name, score.epoch)
+        config = replace(self.config, model=self.retriever.config)  # with the path that was fitted
+        card = retriever_card(config, RetrievalMetrics(**score.details), self.selection.name, score.epoch)
         save_best(folder, self.retriever, self.objective, card)
 
     def evaluate(self, split: PackedSplit, run: Run) -> EvaluationReport:
@@ -354,14 +355,9 @@ class RetrievalTask:
         logger.info("SumR %.1f on %s", report.text_to_video.sumr, split.name)
         return report
 
-    def _evaluate(self, split: PackedSplit, encoded: EncodedSplit | None = None, **changes: Any) -> EvaluationReport:
+    def _evaluate(self, split: PackedSplit, **changes: Any) -> EvaluationReport:
         config = EvaluationConfig.of_run(self.config.train, **changes)
-        return evaluate(self.retriever, split, config, encoded=encoded, device=self.accelerator.device)
-
-    def _encode(self, split: PackedSplit) -> EncodedSplit:
-        train, device = self.config.train, self.accelerator.device
-        sizes = {"video_batch": train.eval_videos, "query_batch": train.eval_queries}
-        return encode_split(self.retriever, split, device=device, seed=train.seed, **sizes)
+        return evaluate(self.retriever, split, config, device=self.accelerator.device)
 
 
 def _in_float32(record: Any) -> Any:

@@ -30,8 +30,9 @@ from prvr.data.loader import Shard
 from prvr.data.on_device import split_bytes
 from prvr.data.packing import repack
 from prvr.errors import InputError, TrainingError
-from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
+from prvr.evaluation.encode import device_of, evaluation_mode
 from prvr.evaluation.lists import ranked_rows
+from prvr.evaluation.rank import EvaluationConfig
 from prvr.extensions import extensions
 from prvr.models import load_pretrained
 from prvr.models.pretrained import model_files, shipped_model
@@ -289,14 +290,12 @@ class Teacher:
             InputError: a score is not finite.
         """
         first = self.pipeline.first
-        where, model = device_of(first, device), first.config
+        where = device_of(first, device)
         logger.info(
             "computing teacher scores with %s (%d queries x %d videos)", self.name, len(split.query_ids), len(split)
         )
-        settings = PackSettings.of(model, self.keep_last_frame)
-        sampled = repack(split, settings, feature_dim=model.video_dim, query_dim=model.query_dim)
-        sizes = {"video_batch": train.eval_videos, "query_batch": train.eval_queries}
-        encoded = encode_split(self.pipeline, sampled, device=where, seed=train.seed, **sizes)
+        sampled = repack(split, first.config, self.keep_last_frame)
+        encoded = EvaluationConfig.of_run(train).encode(self.pipeline, sampled, where)
         scores = torch.empty(len(split.query_ids), len(split), dtype=torch.float16)
         with evaluation_mode(self.pipeline, where, train.seed):
             for rows, values in ranked_rows(self.pipeline, encoded, "t2v", train.eval_queries):

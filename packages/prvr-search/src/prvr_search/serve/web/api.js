@@ -29,7 +29,7 @@ export async function blob(path, signal) {
 export async function save(path, options = {}) {
   const response = await send(path, options);
   const link = document.createElement("a");
-  const [, kind, name] = /filename(\*?)=(?:UTF-8'')?"?([^"]+)/.exec(response.headers.get("Content-Disposition"));
+  const [, kind, name] = /filename(\*?)=(?:UTF-8'')?"?([^"]+)/i.exec(response.headers.get("Content-Disposition"));
   link.download = kind ? decodeURIComponent(name) : name;
   link.href = URL.createObjectURL(await response.blob());
   link.click();

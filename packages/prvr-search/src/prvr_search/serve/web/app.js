@@ -294,8 +294,8 @@ function listExports(kinds) {
     button.addEventListener("click", async () => {
       const hits = [...results.querySelectorAll(".card")].map((item) => shown.hits[item.dataset.rank - 1]);
       const rows = hits.map(({ video, lines, start, end, score }) => {
-        const line = lines[0] ?? { start, end: Math.max(end, start + 0.1), text: "" };
-        return { key: video.key, start: line.start, end: line.end, score, line: line.text.slice(0, 1000) };
+        const line = lines[0] ?? { start, end: Math.max(end, start + 0.1) };
+        return { key: video.key, start: line.start, end: line.end, score: score ?? undefined, lines: lines.slice(0, 1) };
       });
       const body = JSON.stringify({ kind, query: shown.query.slice(0, 1000), hits: rows });
       try {

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from prvr.published.diffusionret.clip_retriever import *
     from prvr.published.diffusionret.model_config import *
     from prvr.published.diffusionret.network import *
-    from prvr.published.diffusionret.reranker_config import *
     from prvr.published.diffusionret.run_config import *
     from prvr.published.diffusionret.stage import *
     from prvr.published.diffusionret.token_retriever import *
@@ -50,5 +49,5 @@ __all__ = [
 
 __getattr__ = deferred(
     __name__,
-    "model_config reranker_config run_config network candidate_reranker stage token_retriever clip_retriever training",
+    "model_config run_config network candidate_reranker stage token_retriever clip_retriever training",
 )

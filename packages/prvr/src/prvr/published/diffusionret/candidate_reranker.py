@@ -1,7 +1,7 @@
 """The re-ranker of DiffusionRet: it generates a distribution over the best candidates of a retriever."""
 
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,11 +20,12 @@ from prvr.published.diffusionret.network import (
     TextToVideo,
     VideoToText,
 )
-from prvr.published.diffusionret.process import DiffusionProcess, Output, SampleOptions
-from prvr.published.diffusionret.reranker_config import COMPAT, RerankerConfig
+from prvr.published.diffusionret.process import DiffusionProcess
+from prvr.published.diffusionret.run_config import COMPAT, RerankerConfig
 from prvr.scoring import full_precision
-from prvr.stages.matrix import EncodedSplit, rescore_best
+from prvr.stages.matrix import EncodedSplit, best_columns, merge_top_k
 from prvr.types import Direction, VideoEmbedding, query_vectors
+from regdiff.noise import standard_normal
 
 _VIEWS = {"t2v": TextToVideo, "v2t": VideoToText}
 
@@ -94,7 +95,7 @@ class CandidateReranker(PretrainedModel):
         entries = named_parts(COMPAT, config.compat)
         self.pool = entries["pooling"].part(config.attention_temperature)
         self.denoiser: CandidateDenoiser = entries["decoder"].part(config.width, config.steps)
-        self.output: Output = entries["output"].part(config)
+        self.output = entries["output"].part(config)
         self.process = DiffusionProcess(self.denoiser, self.output, config)
 
     @classmethod
@@ -171,22 +172,20 @@ class CandidateReranker(PretrainedModel):
         """
         with self._full_precision():
             pairs = self._pairs(text, frames, frame_mask)
-        return self.loss_of_pairs(target, pairs, noise, timesteps, generator)
+        return self.loss_of_pairs(target, pairs, noise=noise, timesteps=timesteps, generator=generator)
 
     def loss_of_pairs(
         self,
         target: Float[Tensor, "b n"] | Bool[Tensor, "b n"],
         pairs: Pairs,
-        noise: Float[Tensor, "..."] | None = None,
-        timesteps: Int[Tensor, "b"] | None = None,
-        generator: torch.Generator | None = None,
+        **draws: Any,
     ) -> Float[Tensor, ""]:
         """`loss` of pooled queries and candidates; pooling has no parameters, so its result can be kept.
 
         Args:
             target: as in `loss`.
             pairs: the result of `gather` of the view.
-            noise, timesteps, generator: as in `loss`.
+            draws: noise, timesteps and generator, as in `loss`.
         """
         with self._full_precision():
             prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))
@@ -195,7 +194,7 @@ class CandidateReranker(PretrainedModel):
                 row = int((target > 0).any(1).int().argmin())
                 raise InputError(f"target: row {row} has no relevant candidate: add one, or remove the row")
             clean = self.output.target(target) if target.dtype == torch.bool else target
-            return self.process.training.loss(clean.to(self._like.dtype), prepared, noise, timesteps, generator)
+            return self.process.training.loss(clean.to(self._like.dtype), prepared, **draws)
 
     def sample(
         self,
@@ -204,14 +203,15 @@ class CandidateReranker(PretrainedModel):
         frame_mask: Bool[Tensor, "*v f"],
         *,
         initial: Float[Tensor, "b n"] | None = None,
-        **options: Unpack[SampleOptions],
+        **options: Any,
     ) -> Float[Tensor, "*k b n"]:
         """Generate x_0; gradients flow through every step.
 
         Args:
             text, frames, frame_mask: see the class.
             initial: `(b, n)` x_K; None draws it.
-            options: those of `prvr.published.diffusionret.process.SampleOptions`.
+            options: `num_steps` (None for `config.sampling_steps`), `timesteps`, `noise`, `generator` and
+                `return_chain` of [ConditionalDiffusion.sample][regdiff.ConditionalDiffusion.sample].
 
         Raises:
             ValueError: as `denoise`, or more steps than trained.
@@ -219,12 +219,27 @@ class CandidateReranker(PretrainedModel):
         with self._full_precision():
             return self._sample(self._pairs(text, frames, frame_mask), initial, **options)
 
-    def _sample(self, pairs: Pairs, initial: Tensor | None, **options: Any) -> Tensor:
-        prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))
-        if initial is not None:
-            _expect_shape("initial", initial, prepared.products)
-            initial = initial.to(self._like)
-        return self.process.sample(initial, prepared, **options)
+    def _sample(self, pairs: Pairs, initial: Tensor | None, seed: int | None = None, **options: Any) -> Tensor:
+        """Samples; with a seed all noise is the same in every row, so that rows do not depend on each other."""
+        prepared, sampling = self.denoiser.prepare(*(x.to(self._like) for x in pairs)), self.process.sampling
+        like, (rows, columns) = prepared.products, prepared.products.shape
+        if options.get("num_steps") is None and options.get("timesteps") is None:
+            options["num_steps"] = 1 if self.config.process == "one_step" else self.config.sampling_steps
+        start = initial
+        if start is not None:
+            _expect_shape("initial", start, like)
+            start = start.to(like)
+        if seed is not None:
+            generator = torch.Generator("cpu").manual_seed(seed)
+            same = torch.randn(columns, generator=generator, device="cpu").to(like).expand(rows, columns)
+            start = same if start is None else start
+            if sampling.eta > 0:
+                steps = len(sampling.stages(options.get("num_steps"), options.get("timesteps")))
+                noise = torch.randn(steps, 1, columns, generator=generator, device="cpu").to(like)
+                options["noise"] = noise.expand(steps, rows, columns)
+        elif start is None:
+            start = standard_normal(like.shape, like, options.get("generator"))
+        return sampling.sample(start, prepared, **options)
 
     @torch.no_grad()
     def probabilities(
@@ -235,7 +250,7 @@ class CandidateReranker(PretrainedModel):
         initial: Float[Tensor, "r k"] | None = None,
         *,
         seed: int = 0,
-        **options: Unpack[SampleOptions],
+        **options: Any,
     ) -> Float[Tensor, "r k"]:
         """The generated probability of each candidate.
 
@@ -275,7 +290,7 @@ class CandidateReranker(PretrainedModel):
         initial: Float[Tensor, "q k"] | None = None,
         seed: int = 0,
         batch_size: int = 256,
-        **options: Unpack[SampleOptions],
+        **options: Any,
     ) -> Float[Tensor, "q v"]:
         """Adds `weight` times the generated probability to the scores of the `top_k` best columns of each row.
 
@@ -316,13 +331,11 @@ class CandidateReranker(PretrainedModel):
         inputs, parts = RerankerInputs(text.to(self._like), frames, frame_mask), []
         for first in range(0, len(scores), batch_size):
             rows = slice(first, min(first + batch_size, len(scores)))
+            columns = best_columns(scores[rows], top_k)
             start = None if initial is None else initial[rows]
-
-            def rescore(best: Tensor, columns: Tensor, rows: slice = rows, start: Tensor | None = start) -> Tensor:
-                likely = self.probabilities(inputs, rows, columns, start, seed=seed, **options)
-                return self.combined(best, likely, weight)
-
-            parts.append(rescore_best(scores[rows], top_k, rescore))
+            likely = self.probabilities(inputs, rows, columns, start, seed=seed, **options)
+            best = self.combined(scores[rows].gather(1, columns), likely, weight)
+            parts.append(merge_top_k(scores[rows], columns, best))
         return torch.cat(parts) if parts else scores.clone()
 
     @classmethod

@@ -1,7 +1,6 @@
 """The candidates that re-rankers are trained on, and the ranks that select their epoch and weight."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -20,51 +19,43 @@ CACHE = 2**30
 """Bytes of pooled vectors that are kept."""
 
 
-@dataclass(frozen=True)
-class HardCandidates:
-    """The right candidate of each training row and the wrong ones that the retriever scores highest.
+class Candidates:
+    """The candidates of training rows: the right one, and wrong ones of which some are drawn in each step.
 
     In direction "t2v" row i is query i, its own video and wrong videos; in "v2t" it is the video of query i, that query
     and wrong queries.
 
     Args:
+        direction: "t2v" or "v2t".
+        owner: `(q,)` index of the video of each query; on the CPU without `hardest`.
+        hardest: `(q, p)` indices of the wrong ones of each row in the gallery, hardest first; None: the wrong ones are
+            the right ones of the other rows of the step, as in DiffusionRet's code. Rows of the same video are not
+            wrong for each other.
+
+    Attributes:
         asks: `(q,)` index of the query ("t2v") or video ("v2t") of each row.
-        columns: `(q, 1 + p)` indices in the gallery, the right one first, then the hardest wrong ones, hardest first.
+        columns: `(q, 1 + p)` indices in the gallery, the right one first; None without `hardest`.
     """
 
-    asks: Int[Tensor, " q"]
-    columns: Int[Tensor, "q c"]
+    def __init__(
+        self, direction: Direction, owner: Int[Tensor, " q"], hardest: Int[Tensor, "q p"] | None = None
+    ) -> None:
+        queries = torch.arange(len(owner), device=owner.device)
+        self.asks, self.right = (queries, owner) if direction == "t2v" else (owner, queries)
+        self.owner = owner
+        self.columns = None if hardest is None else torch.cat([self.right[:, None], hardest], 1)
 
     def draw(self, rows: Int[Tensor, " b"], num: int, generator: torch.Generator) -> Int[Tensor, "b n"]:
-        """Places in `columns` for some rows, the right one first.
+        """Places in `columns` for some rows, or without them indices in the gallery; the right one first.
 
         Args:
             rows: the rows of the whole step, on the CPU.
-            num: n, of which n - 1 are wrong; fewer where there are fewer.
+            num: n, of which n - 1 are wrong; fewer where a row has fewer.
             generator: source of the draws, on the CPU.
         """
-        wrong = self.columns.shape[1] - 1
-        order = torch.rand(len(rows), wrong, generator=generator).argsort(1)[:, : num - 1] + 1
-        return sent(torch.cat([torch.zeros(len(rows), 1, dtype=order.dtype), order], 1), self.columns.device)
-
-
-class BatchCandidates:
-    """Candidates of which the wrong ones are the right ones of the other rows of the step, as in DiffusionRet's code.
-
-    Rows of the same video are not wrong for each other.
-
-    Args:
-        direction: "t2v" or "v2t".
-        owner: `(q,)` index of the video of each query, on the CPU.
-    """
-
-    def __init__(self, direction: Direction, owner: Int[Tensor, " q"]) -> None:
-        queries = torch.arange(len(owner))
-        self.owner, self.columns = owner, None
-        self.asks, self.right = (queries, owner) if direction == "t2v" else (owner, queries)
-
-    def draw(self, rows: Int[Tensor, " b"], num: int, generator: torch.Generator) -> Int[Tensor, "b n"]:
-        """Indices in the gallery, the right one first; fewer than `num` where a row has fewer wrong ones."""
+        if self.columns is not None:
+            order = torch.rand(len(rows), self.columns.shape[1] - 1, generator=generator).argsort(1)[:, : num - 1] + 1
+            return sent(torch.cat([torch.zeros(len(rows), 1, dtype=order.dtype), order], 1), self.columns.device)
         owner = self.owner[rows]
         wrong = owner[:, None] != owner
         order = torch.rand(wrong.shape, generator=generator).masked_fill(~wrong, 2.0).fill_diagonal_(-1.0).argsort(1)
@@ -73,7 +64,7 @@ class BatchCandidates:
 
 def hard_candidates(
     scores: ScoreMatrix, split: PackedSplit, direction: Direction, size: int, block: int = 256
-) -> HardCandidates:
+) -> Candidates:
     """The right candidate of each row and the `size` wrong ones that the retriever scores highest, block by block.
 
     Args:
@@ -103,10 +94,7 @@ def hard_candidates(
             )
         parts.append(values.masked_fill(positives, -torch.inf).topk(size, dim=1).indices)
     hardest = torch.cat([part[:, :size] for part in parts])
-    queries = torch.arange(len(owner), device=owner.device)
-    asks, right = (queries, owner) if direction == "t2v" else (owner, queries)
-    columns = torch.cat([right[:, None], hardest if direction == "t2v" else hardest[owner]], 1)
-    return HardCandidates(asks.clone(), columns.clone())  # what was made in inference mode cannot be trained on
+    return Candidates(direction, owner, hardest if direction == "t2v" else hardest[owner])
 
 
 class Pairing:
@@ -120,9 +108,7 @@ class Pairing:
         candidates: of each row.
     """
 
-    def __init__(
-        self, reranker: CandidateReranker, inputs: RerankerInputs, candidates: HardCandidates | BatchCandidates
-    ) -> None:
+    def __init__(self, reranker: CandidateReranker, inputs: RerankerInputs, candidates: Candidates) -> None:
         self.view, self.pool, self.inputs, self.candidates = reranker.view, reranker.pool, inputs, candidates
         self._asks = candidates.asks.to(inputs.text.device)
         self._pooled: Float[Tensor, "q c d"] | None = None

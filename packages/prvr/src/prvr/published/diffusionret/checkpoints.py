@@ -139,7 +139,6 @@ def _layers(state: Mapping[str, Tensor], prefix: str, width: int) -> dict[str, i
     }
 
 
-@torch.no_grad()
 def _fill(retriever: ClipRetriever, state: Mapping[str, Tensor]) -> None:
     """Copies every tensor of the first stage into its place.
 

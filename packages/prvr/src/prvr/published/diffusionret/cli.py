@@ -2,18 +2,15 @@
 
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import prvr
 from prvr.cli.console import CommandError, is_quiet, show_next, stdout
 from prvr.cli.folders import chosen_data, device_of, fresh_folder, latest_run, open_corpus_of, threads
 from prvr.cli.train import TrainOptions, print_config
-
-if TYPE_CHECKING:
-    from prvr.published.diffusionret.training import RerankerResult
 
 _DATA = ("data.", "train.protocol", "train.holdout_fraction")
 """Keys that say which data the retriever was trained on, and not how the re-ranker is trained."""
@@ -22,55 +19,24 @@ _DATA = ("data.", "train.protocol", "train.holdout_fraction")
 def train(args: TrainOptions, keys: Mapping[str, Any]) -> bool:
     """Trains re-rankers, where the options of `prvr train` name a retriever or a configuration of re-rankers.
 
-    Returns:
-        Whether they do.
-    """
-    source = _source(args)
-    if args.retriever is None and source is None:
-        return False
-    with ExitStack() as stack:
-        result = _train(args, source, keys, stack)
-    if result is not None and os.environ.get("RANK", "0") == "0":
-        _show(result)
-        names = {"data.root": "--data-root", "data.collection": "--collection"}
-        data = [word for key, name in names.items() if key in keys for word in (name, keys[key])]
-        preset = args.preset if args.retriever and args.preset in prvr.preset_names() else None
-        show_next("prvr", "evaluate", result.output, *data, *([] if preset is None else ["--preset", preset]))
-    return True
-
-
-def _source(args: TrainOptions) -> Path | str | None:
-    """The configuration of a re-ranker: a preset, a file, or that of the run that is resumed; None if none is named."""
-    from prvr.config import read_values
-
-    if args.preset in prvr.preset_names("rerankers"):
-        if args.config is not None:
-            raise CommandError("--preset and --config exclude each other: both configure the re-ranker.")
-        return args.preset
-    file = None if args.config is None else Path(args.config)
-    if file is None and args.resume and args.output is not None:
-        file = Path(args.output) / "config.yaml"
-    if file is None or args.retriever is not None:
-        return file
-    return file if file.is_file() and "reranker" in read_values(file)[1] else None
-
-
-def _train(
-    args: TrainOptions, name: Path | str | None, keys: Mapping[str, Any], stack: ExitStack
-) -> "RerankerResult | None":
-    """Trains re-rankers; with `--print-config` it prints the configuration and returns None.
+    With `--print-config` it prints the configuration of the training.
 
     Args:
         args: the options of the command.
-        name: the preset or the file of the re-ranker; None = the defaults.
         keys: the keys of the command line.
-        stack: what is opened here is closed with it.
+
+    Returns:
+        Whether they do.
 
     Raises:
         CommandError: no retriever is named, or a key of the retriever's own training is set.
     """
+    name = _source(args)
+    if args.retriever is None and name is None:
+        return False
     from prvr.config import config_leaves, read_values
     from prvr.config.load import set_key
+    from prvr.evaluation.tables import systems_table
     from prvr.models import load_pretrained
     from prvr.models.pretrained import model_files, shipped_model
     from prvr.published.diffusionret.run_config import RerankerRunConfig, reranker_run_config
@@ -96,25 +62,24 @@ def _train(
     values["retriever"] = str(folder)
     config = reranker_run_config(values, width=retriever.config.width, source=source)
     if args.print_config:
-        return print_config(config)
-    stack.enter_context(threads(args.threads))
-    open_corpus_of(data)
-    return train_reranker(
-        config,
-        retriever,
-        stack.enter_context(closing(open_splits(data))),
-        output=output or stack.enter_context(fresh_folder(Path("runs") / config.name)),
-        resume=args.resume,
-        device=device_of(args.device),
-        progress=no_progress if is_quiet() else terminal_bar,
-        trackers=args.trackers,
-    )
-
-
-def _show(result: "RerankerResult") -> None:
-    """Prints the retriever with and without the re-rankers, and where the results are."""
-    from prvr.evaluation.tables import systems_table
-
+        print_config(config)
+        return True
+    with threads(args.threads):
+        open_corpus_of(data)
+        made = nullcontext(output) if output else fresh_folder(Path("runs") / config.name)
+        with closing(open_splits(data)) as splits, made as run:
+            result = train_reranker(
+                config,
+                retriever,
+                splits,
+                output=run,
+                resume=args.resume,
+                device=device_of(args.device),
+                progress=no_progress if is_quiet() else terminal_bar,
+                trackers=args.trackers,
+            )
+    if os.environ.get("RANK", "0") != "0":
+        return True
     console = stdout()
     console.print()
     console.print(systems_table({"retriever": result.retriever, "re-ranked": result.reranked}))
@@ -126,3 +91,25 @@ def _show(result: "RerankerResult") -> None:
         f"\n{result.output / 'best'}: the re-rankers\n"
         f"{result.output / 'evaluation.json'}: re-ranked; evaluation_retriever.json: the retriever alone"
     )
+    names = {"data.root": "--data-root", "data.collection": "--collection"}
+    words = [word for key, option in names.items() if key in keys for word in (option, keys[key])]
+    if args.retriever and args.preset in prvr.preset_names():
+        words += ["--preset", args.preset]
+    show_next("prvr", "evaluate", result.output, *words)
+    return True
+
+
+def _source(args: TrainOptions) -> Path | str | None:
+    """The configuration of a re-ranker: a preset, a file, or that of the run that is resumed; None if none is named."""
+    from prvr.config import read_values
+
+    if args.preset in prvr.preset_names("rerankers"):
+        if args.config is not None:
+            raise CommandError("--preset and --config exclude each other: both configure the re-ranker.")
+        return args.preset
+    file = None if args.config is None else Path(args.config)
+    if file is None and args.resume and args.output is not None:
+        file = Path(args.output) / "config.yaml"
+    if file is None or args.retriever is not None:
+        return file
+    return file if file.is_file() and "reranker" in read_values(file)[1] else None

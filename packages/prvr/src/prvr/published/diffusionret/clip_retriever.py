@@ -52,9 +52,8 @@ class ClipRetriever(TokenRetrieverBase):
         width = int(clip.projection_dim)
         most = int(clip.text_config.max_position_embeddings)
         expected = {"hidden": width, "video_dim": 3 * self._side**2, "max_words": min(config.max_words, most)}
-        values = {key: getattr(config, key) for key in expected}
-        wrong = [f"{key}={expected[key]}, got {value}" for key, value in values.items() if value != expected[key]]
-        if wrong:
+        got = {key: getattr(config, key) for key in expected}
+        if wrong := [f"{key}={value}, got {got[key]}" for key, value in expected.items() if got[key] != value]:
             raise InputError(
                 f"this CLIP reads pictures of {self._side} x {self._side} pixels and at most {most} tokens, and "
                 f"projects both to {width}: expected model.{', model.'.join(wrong)}"
@@ -108,8 +107,11 @@ def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -
         clip: the tensors of a `CLIPModel` of transformers, by their names.
 
     Raises:
-        ValueError: a tensor is missing or has another shape: a CLIP of another width, with fewer layers or positions.
+        CheckpointError: a tensor is missing or has another shape: a CLIP of another width, with fewer layers or
+            positions. Nothing is copied then.
     """
+    from prvr.published.loading import fill  # with what the released code alone has
+
     config, own = retriever.config, dict(retriever.named_parameters())
     sources = {"temporal.positions": ["text_model.embeddings.position_embedding.weight"]}
     for number, (ours, theirs), kind in product(range(config.depth), _LAYER.items(), ("weight", "bias")):
@@ -117,22 +119,12 @@ def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -
         sources[f"temporal.layers.{number}.{ours}{kind}"] = parts
     if "project_words.weight" in own:
         sources["project_words.weight"] = ["text_projection.weight"]
-    if missing := [part for parts in sources.values() for part in parts if part not in clip]:
-        raise InputError(
-            f"the CLIP has no tensor {missing[0]!r}: expected a CLIPModel of transformers with at least as many text "
-            "layers as the temporal transformer (model.depth)"
-        )
-    tensors = {name: torch.cat([clip[part] for part in parts]) for name, parts in sources.items()}
-    tensors["temporal.positions"] = tensors["temporal.positions"][: config.max_frames]
-    shapes = {name: (tuple(tensor.shape), tuple(own[name].shape)) for name, tensor in tensors.items()}
-    if wrong := {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}:
-        name, (shape, expected) = next(iter(wrong.items()))
-        raise InputError(
-            f"the CLIP gives {name} the shape {shape}, this retriever expects {expected}: choose one whose text "
-            f"encoder has the width {config.hidden} and at least {config.max_frames} positions"
-        )
-    for name, tensor in tensors.items():
-        own[name].copy_(tensor)
+    state = {name: torch.cat([clip[p] for p in parts]) for name, parts in sources.items() if clip.keys() >= {*parts}}
+    if "temporal.positions" in state:
+        state["temporal.positions"] = state["temporal.positions"][: config.max_frames]
+    width = f"one of a CLIP whose text encoder has the width {config.hidden}"
+    expected = f"{width}, {config.depth} layers (model.depth) and {config.max_frames} positions at least"
+    fill({name: own[name] for name in sources}, state, expected)
 
 
 class FirstStages:

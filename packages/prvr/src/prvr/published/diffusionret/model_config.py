@@ -7,6 +7,7 @@ from pydantic.dataclasses import dataclass
 
 from prvr.config import RETRIEVERS, STRICT, Registry, RetrieverConfig, own_modules
 from prvr.config.registry import named_parts, registered
+from prvr.config.strict import Factor, Size
 from prvr.errors import InputError
 
 TOKEN_COMPAT: dict[str, Registry[Any]] = {name: Registry(f"compat.{name}") for name in ("alignment", "norms")}
@@ -15,7 +16,7 @@ TOKEN_COMPAT: dict[str, Registry[Any]] = {name: Registry(f"compat.{name}") for n
 alignment: a function as `token_alignment`. norms: what the norms of the temporal transformer add to the
 variance, a number."""
 TOKEN_COMPAT["alignment"].register(
-    "masked", "prvr.published.diffusionret.alignment:token_alignment", "Eq. 10 over valid words and frames."
+    "masked", "prvr.published.diffusionret.token_retriever:token_alignment", "Eq. 10 over valid words and frames."
 )
 TOKEN_COMPAT["alignment"].register(
     "released",
@@ -43,11 +44,11 @@ class TokenModelConfig(RetrieverConfig):
 
     kind: Literal["tokens"]
     """Distinguishes it from a `ModelConfig`."""
-    hidden: int = Field(default=512, gt=0, le=65_536)
+    hidden: Size = 512
     """Width d of words and frames where they are compared."""
-    max_frames: int = Field(default=12, gt=0, le=65_536)
-    max_words: int = Field(default=32, gt=0, le=65_536)
-    heads: int = Field(default=8, gt=0, le=65_536)
+    max_frames: Size = 12
+    max_words: Size = 32
+    heads: Size = 8
     depth: int = Field(default=4, ge=0, le=256)
     """Layers of the temporal transformer."""
     word_depth: int = Field(default=0, ge=0, le=256)
@@ -57,7 +58,7 @@ class TokenModelConfig(RetrieverConfig):
     """linear: frame features pass a linear map to `hidden`; none: they are that wide."""
     word_projection: Literal["none", "linear"] = "linear"
     """As `frame_projection`, for words. CLIP's hidden states of words need it: it is CLIP's own text projection."""
-    feature_length: float = Field(default=1.0, ge=1e-6, le=1e6)
+    feature_length: Factor = 1.0
     """Length that rows of frame features are given before the transformer. Stored ones have 1; CLIP's own, for which
     its layers were trained, about 10."""
     dropout: float = Field(default=0.0, ge=0, lt=1)

@@ -1,31 +1,47 @@
 """The parts of the released DiffusionRet denoiser that differ from its paper, and the names of its weights."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.published.diffusionret.alignment import token_alignment
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
 from prvr.published.diffusionret.network import CandidateDenoiser, TextFrameAttention
-from prvr.published.diffusionret.reranker_config import RerankerCompat, RerankerConfig
-from prvr.published.loading import CheckpointError, fill
+from prvr.published.diffusionret.process import Output
+from prvr.published.diffusionret.run_config import RerankerCompat, RerankerConfig
+from prvr.published.diffusionret.token_retriever import token_alignment
+from prvr.published.loading import CheckpointError, fill, key_table
+from prvr.published.tensor_names import name_table
 from prvr.types import Direction
 
-_NAMES = {
-    "query": "q_proj",
-    "key": "k_proj",
-    "value": "v_proj",
-    "merge": "proj",
-    "time_in": "embed_timestep.time_embed.0",
-    "time_out": "embed_timestep.time_embed.2",
-    "decoder_in": "decoder.0",
-    "decoder_out": "decoder.2",
-}
+_NAMES = name_table(
+    """
+    query       q_proj
+    key         k_proj
+    value       v_proj
+    merge       proj
+    time_in     embed_timestep.time_embed.0
+    time_out    embed_timestep.time_embed.2
+    decoder_in  decoder.0
+    decoder_out decoder.2
+    """
+)
 """Our parts of a denoiser, and theirs."""
+_KEYS = key_table(
+    """
+    diffusion_steps steps
+    -               spacing               "linspace"
+    noise_schedule  schedule              "cosine"
+    temp            attention_temperature 1.0
+    d_temp          loss_temperature      100.0
+    *_num           candidates            32
+    *_alpha         weight                1.0
+    *_temp          score_temperature     1.0
+    """
+)
+"""Keys of the configuration, with the defaults of the published options; * is the direction."""
 
 
 def released_token_alignment(
@@ -69,7 +85,7 @@ def released_denoiser(width: int, steps: int) -> CandidateDenoiser:
     return CandidateDenoiser(width, steps, merge=merge, finish=torch.add)
 
 
-class ReleasedScores:
+def released_scores(config: RerankerConfig) -> Output:
     """x_0 is 1 for relevant candidates and `negative` for others; its prediction is the decoder's output unchanged.
 
     Args:
@@ -77,55 +93,11 @@ class ReleasedScores:
             the softmax that is added to the score.
     """
 
-    def __init__(self, config: RerankerConfig) -> None:
-        self.negative, self.temperature = float(config.negative), config.score_temperature
-
-    def clean(self, scores: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
-        """The prediction of x_0: the output of the decoder itself."""
-        return scores
-
-    def target(self, positives: Bool[Tensor, "b n"]) -> Float[Tensor, "b n"]:
-        """x_0: 1 for relevant candidates, `negative` for others."""
+    def target(positives: Tensor) -> Tensor:
         right = torch.ones((), dtype=torch.get_default_dtype(), device=positives.device)
-        return torch.where(positives, right, self.negative)
+        return torch.where(positives, right, float(config.negative))
 
-    def probability(self, sample: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
-        """The softmax that is added to the score."""
-        return (self.temperature * sample).softmax(-1)
-
-
-def released_reranker_config(config: Mapping[str, Any], direction: Direction, width: int) -> RerankerConfig:
-    """The configuration of a released denoiser.
-
-    Args:
-        config: the authors' options by their names: `diffusion_steps` and, where they are not the published ones,
-            `noise_schedule`, `temp`, `d_temp`, `neg`, and `t2v_num`, `t2v_alpha`, `t2v_temp` or the same of v2t.
-        direction: "t2v" or "v2t".
-        width: the width of the embeddings.
-
-    Raises:
-        CheckpointError: no number of steps, or another width.
-    """
-    if "diffusion_steps" not in config:
-        raise CheckpointError(
-            "the configuration lacks 'diffusion_steps', the number of trained steps; it has: "
-            f"{', '.join(sorted(config)) or 'nothing'}"
-        )
-    if config.get("width", width) != width:
-        raise CheckpointError(f"the configuration has width={config['width']}, the weights have {width}")
-    return RerankerConfig(
-        width=width,
-        steps=config["diffusion_steps"],
-        spacing="linspace",
-        schedule=config.get("noise_schedule", "cosine"),
-        attention_temperature=config.get("temp", 1.0),
-        loss_temperature=config.get("d_temp", 100.0),
-        negative=-1 if config.get("neg", 0) else 0,
-        candidates=config.get(f"{direction}_num", 32),
-        weight=config.get(f"{direction}_alpha", 1.0),
-        score_temperature=config.get(f"{direction}_temp", 1.0),
-        compat=RerankerCompat(pooling="released", decoder="released", output="released"),
-    )
+    return Output(lambda scores: scores, target, lambda sample: (config.score_temperature * sample).softmax(-1))
 
 
 def load_released_reranker(
@@ -139,7 +111,8 @@ def load_released_reranker(
     Args:
         state_dict: tensors (or arrays) by the authors' names, with or without a prefix such as `t2v.`; of several
             denoisers, the one whose prefix names the direction is read.
-        config: see `released_reranker_config`.
+        config: the authors' options by their names: `diffusion_steps` and, where they are not the published ones,
+            `noise_schedule`, `temp`, `d_temp`, `neg`, and `t2v_num`, `t2v_alpha`, `t2v_temp` or the same of v2t.
         direction: "t2v" or "v2t".
         trained_on: the fingerprint of the retriever that it was trained over.
 
@@ -166,8 +139,18 @@ def load_released_reranker(
         for key, value in state_dict.items()
         if key.startswith(matches[0]) and not key.endswith(".pe")  # a constant table
     }
-    options = released_reranker_config(config, direction, own[marker].shape[-1])
-    reranker = CandidateReranker(replace(options, trained_on=trained_on), direction).to(own[marker].dtype).eval()
+    options = {ours: config.get(theirs.replace("*", direction), default) for ours, (theirs, default) in _KEYS.items()}
+    if options["steps"] is ...:
+        raise CheckpointError(
+            "the configuration lacks 'diffusion_steps', the number of trained steps; it has: "
+            f"{', '.join(sorted(config)) or 'nothing'}"
+        )
+    width = own[marker].shape[-1]
+    if config.get("width", width) != width:
+        raise CheckpointError(f"the configuration has width={config['width']}, the weights have {width}")
+    options |= {"width": width, "negative": -1 if config.get("neg") else 0, "trained_on": trained_on}
+    compat = RerankerCompat(pooling="released", decoder="released", output="released")
+    reranker = CandidateReranker(RerankerConfig(compat=compat, **options), direction).to(own[marker].dtype).eval()
     slots = {
         f"{_NAMES[part]}.{kind}": tensor
         for (part, kind), tensor in ((name.split("."), t) for name, t in reranker.denoiser.state_dict().items())

@@ -1,6 +1,6 @@
-"""The configuration of a run that trains re-rankers."""
+"""The configuration of a re-ranker and of a run that trains some, and their model card."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,10 +9,128 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config import OptimConfig, TrainerConfig, config_to_dict, preset_names, read_values, read_yaml_file, validated
-from prvr.config.strict import LARGE, MANY, STRICT
+from prvr.config.losses import Weight
+from prvr.config.registry import Registry, named_parts, registered
+from prvr.config.strict import LARGE, MANY, STRICT, Count, Factor, Size
 from prvr.errors import InputError
-from prvr.published.diffusionret.reranker_config import RerankerConfig
+from prvr.models.pretrained import CARD_HEAD
 from prvr.stages import Direction
+
+COMPAT: dict[str, Registry[Any]] = {name: Registry(f"compat.{name}") for name in ("pooling", "decoder", "output")}
+"""Parts of which the released re-ranker has other ones, by the field of `RerankerCompat` that names them.
+
+pooling: `(temperature)` makes a module as `TextFrameAttention` of `network`. decoder: `(width, steps)` makes a
+`CandidateDenoiser`. output: `(config)` makes an `Output` of `process`."""
+
+
+def _distribution(config: "RerankerConfig") -> Iterator[str]:
+    if config.negative:
+        yield f"negative={config.negative} needs compat.output='released', or set negative=0"
+
+
+COMPAT["pooling"].register(
+    "masked", "prvr.published.diffusionret.network:TextFrameAttention", "Padded frames have no weight (eq. 4)."
+)
+COMPAT["decoder"].register("paper", "prvr.published.diffusionret.network:CandidateDenoiser", "Eq. 6.")
+COMPAT["output"].register(
+    "distribution",
+    "prvr.published.diffusionret.process:distribution",
+    "The prediction of x_0 is the softmax of the decoder's output, a distribution over the candidates as x_0 is.",
+    check=_distribution,
+)
+COMPAT["pooling"].register(
+    "released",
+    "prvr.published.diffusionret.released:ReleasedTextFrameAttention",
+    "Padded frames take part in the softmax of eq. 4 and are then set to zero: weights add up to less than one.",
+)
+COMPAT["decoder"].register(
+    "released",
+    "prvr.published.diffusionret.released:released_denoiser",
+    "One more linear map after the attention, and the attention weights added to the output: neither is in eq. 6.",
+)
+COMPAT["output"].register(
+    "released",
+    "prvr.published.diffusionret.released:released_scores",
+    "The prediction of x_0 has no bounds; the softmax is in the loss, and again in the combined score.",
+)
+
+
+@dataclass(frozen=True, config=STRICT)
+class RerankerCompat:
+    """Choices between DiffusionRet's released code and its paper, where they differ.
+
+    Defaults are correct. Each value is the name of a part in `COMPAT`.
+    """
+
+    pooling: Annotated[str, registered(COMPAT["pooling"])] = "masked"
+    decoder: Annotated[str, registered(COMPAT["decoder"])] = "paper"
+    output: Annotated[str, registered(COMPAT["output"])] = "distribution"
+
+
+Steps = Annotated[int, Field(ge=1, le=10_000)]
+"""Steps of a diffusion."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class RerankerConfig:
+    """A `CandidateReranker`: its network, its diffusion, and the combination with the retriever's score."""
+
+    width: Size
+    """Width d of the text and frame embeddings."""
+    steps: Steps = 50
+    """K, the number of trained diffusion steps."""
+    sampling_steps: Steps | None = None
+    """The number of steps in sampling, at most `steps`; None for all."""
+    spacing: Literal["trailing", "linspace", "leading"] = "trailing"
+    """The steps that are taken, if fewer than trained. trailing: evenly spaced, starting at the noisiest; linspace
+    (released): evenly spaced from the noisiest to the cleanest, a single step at the cleanest; leading: every
+    (K / steps)-th, starting at the cleanest and without the noisiest."""
+    schedule: Literal["cosine", "linear"] = "cosine"
+    """Schedule of the noise."""
+    beta_scale: Factor = 1.0
+    """A factor of every beta; the product is capped at 0.999 (table 3f of the paper)."""
+    sampler: Literal["ddim", "ddpm"] = "ddim"
+    """ddim: only the start is random; ddpm: each step adds noise."""
+    process: Literal["diffusion", "one_step"] = "diffusion"
+    """one_step: the control, the same network called once, at x = 0 and step 0, in training too."""
+    loss: Literal["kl", "mse"] = "kl"
+    """Loss between the predicted distribution over candidates and the right one."""
+    attention_temperature: Factor = 1.0
+    """tau' of eq. 4. Embeddings of unit length need a smaller one, about 0.1: their products lie in [-1, 1]."""
+    loss_temperature: Factor = 1.0
+    """A factor of the decoder's output before its softmax (released: 100)."""
+    negative: Literal[0, -1] = 0
+    """x_0 of a wrong candidate. -1 needs `compat.output='released'`: a distribution has no negative values."""
+    candidates: Count = 32
+    """The number of candidates; a smaller gallery is re-ranked as a whole."""
+    weight: Weight = 1.0
+    """The weight of the generated probability."""
+    combine: Literal["add", "alone"] = "add"
+    """add: the score plus `weight` times the probability; alone: candidates are ordered by the probability alone, ahead
+    of all others."""
+    tokens: Literal["frames", "clips", "both"] = "frames"
+    """The rows of the retriever's videos that are used as frames; both: clips, then frames."""
+    unit_length: bool = False
+    """Scale text and rows to unit length first; then use an `attention_temperature` of about 0.1."""
+    score_temperature: Factor = 1.0
+    """With `compat.output='released'`: a factor of x_0 before the softmax of the combined score."""
+    trained_on: str | None = None
+    """The `fingerprint` of the retriever whose embeddings it was trained on."""
+    compat: RerankerCompat = RerankerCompat()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "RerankerConfig":
+        if self.sampling_steps is not None and self.sampling_steps > self.steps:
+            raise InputError(
+                f"sampling_steps={self.sampling_steps} is larger than steps={self.steps}: only trained steps can be "
+                "sampled; use fewer steps, or train with more"
+            )
+        for entry in named_parts(COMPAT, self.compat).values():
+            for problem in entry.problems(self):
+                raise InputError(problem)
+        if self.process == "one_step" and self.sampling_steps not in (None, 1):
+            raise InputError(f"sampling_steps={self.sampling_steps} needs process='diffusion', not 'one_step'")
+        return self
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -21,7 +139,7 @@ class CandidatesConfig:
 
     num: int = Field(default=32, ge=2, le=MANY)
     """Candidates of a row, the right one among them."""
-    pool: Annotated[int, Field(ge=1, le=MANY)] | Literal["batch"] = 64
+    pool: Count | Literal["batch"] = 64
     """The wrong ones are drawn in each step from this many that the retriever scores highest; capped by what the
     split has. batch: they are the right ones of the other rows of the step, whatever their scores, as in DiffusionRet's
     released code."""
@@ -37,15 +155,13 @@ class RerankerTrainConfig(TrainerConfig):
     epochs: int = Field(default=20, ge=1, le=LARGE)
     patience: int = Field(default=5, ge=1, le=LARGE)
     """Stop after more than this many epochs in a row in which no direction got better on the split that selects."""
-    batch_size: int = Field(default=128, ge=1, le=MANY)
+    batch_size: Count = 128
     """Queries per step, of all processes together, each with its candidates, in each direction."""
     start: Literal["identity", "random", "normal"] = "identity"
     """identity: W_q, W_k and W_v start as the identity, so that the attention starts as the retriever's own product of
     query and candidate; random: as torch initialises linear maps; normal: all maps N(0, 0.02) with biases of 0, as in
     DiffusionRet's released code."""
-    weights: tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = Field(
-        default=(0.01, 0.03, 0.1, 0.3, 1.0), max_length=1000
-    )
+    weights: tuple[Weight, ...] = Field(default=(0.01, 0.03, 0.1, 0.3, 1.0), max_length=1000)
     """The split that selects chooses the weight of the probability from these; empty = `reranker.weight` stays."""
 
 
@@ -143,3 +259,37 @@ def retriever_of_run(folder: Path) -> tuple[str, dict[str, Any]] | None:
     if base is None:
         raise InputError(f"{file}: the key retriever is missing: name the retriever of this run")
     return base, {"kind": "diffusion", "run": folder.resolve()}
+
+
+def reranker_card(config: RerankerRunConfig, best: Mapping[str, Mapping[str, Any]], split: str) -> str:
+    """The model card of the re-rankers of a run: what they re-rank, how they were selected, what they scored.
+
+    Args:
+        config: the configuration of the run.
+        best: epoch, Rsum and weight of each direction.
+        split: name of the split that selects.
+    """
+    chosen = "The epoch (from 0) and the weight of the probability were"
+    if config.train.average:
+        last = max(score["epoch"] for score in best.values())
+        chosen = f"No epoch was chosen: this is {config.train.kept_text(last)} (from 0). The weight was"
+    rows = [
+        f"| {name} | {score['epoch']} | {score['weight']:g} | {score['rsum']:.1f} |" for name, score in best.items()
+    ]
+    return f"""{CARD_HEAD}# {config.name}
+
+Re-rankers of the candidates that the retriever {config.reranker.trained_on or "(unknown)"} finds, trained on the
+embeddings of that retriever alone; strategy `{config.strategy}`, {config.network.width} wide, seed {config.train.seed}.
+
+{chosen} chosen on `{split}`. Rsum is R@1 + R@5 + R@10, in percent:
+
+| direction | epoch | weight | Rsum |
+| --- | --- | --- | --- |
+{chr(10).join(rows)}
+
+```python
+from prvr.published.diffusionret import load_rerankers
+
+rerankers = load_rerankers("path/to/this/folder")
+```
+"""

@@ -3,13 +3,15 @@
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from prvr.config.strict import LARGE, MANY, SEED, STRICT
+from prvr.config.losses import Weight
+from prvr.config.strict import LARGE, SEED, STRICT, Count
 from prvr.data.hashes import check_hashes
 from prvr.errors import DataError, InputError
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
@@ -17,16 +19,14 @@ from prvr.stages.matrix import ScoreMatrix
 from prvr.stages.stage import STAGES, Encode, Rescore, Stage
 from prvr.types import Direction, FirstStage
 
-_DIRECTIONS: tuple[Direction, ...] = ("t2v", "v2t")
-
 
 @dataclass(frozen=True, config=STRICT)
 class DiffusionSettings:
     """The use of the generated probability; None for the values of the re-rankers."""
 
-    top_k: int | None = Field(default=None, ge=1, le=MANY)
+    top_k: Count | None = None
     """The number of candidates of each row; a smaller gallery is re-ranked as a whole."""
-    weight: float | None = Field(default=None, ge=0, le=1e6)
+    weight: Weight | None = None
     """The weight of the generated probability."""
     num_steps: int | None = Field(default=None, ge=1, le=LARGE)
     """The number of steps of the sampler, at most the number of trained steps."""
@@ -147,9 +147,7 @@ def load_rerankers(folder: Path | str) -> dict[Direction, CandidateReranker]:
         0.1
     """
     for base in (Path(folder) / "best", Path(folder)):
-        directions: list[Direction] = [
-            direction for direction in _DIRECTIONS if (base / direction / "config.json").is_file()
-        ]
+        directions: list[Direction] = [d for d in get_args(Direction) if (base / d / "config.json").is_file()]
         if directions:
             check_hashes(base)
             return {direction: CandidateReranker.from_pretrained(base / direction).eval() for direction in directions}

@@ -1,7 +1,6 @@
 """The training of re-rankers over a frozen retriever, in one direction or both."""
 
 import math
-import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,29 +10,23 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from prvr.data import holdout
+from prvr.data import PackedSplit, holdout
 from prvr.data.loader import Shard
 from prvr.data.on_device import sent
-from prvr.data.packed import PackedSplit
-from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
-from prvr.evaluation.metrics import RetrievalMetrics
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationConfig, EvaluationReport, RetrievalMetrics, encode_split, evaluate
+from prvr.evaluation.encode import device_of, evaluation_mode
 from prvr.models.layers import initialise
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
-from prvr.published.diffusionret.candidates import BatchCandidates, Pairing, counts_by_weight, hard_candidates
-from prvr.published.diffusionret.card import reranker_card
-from prvr.published.diffusionret.run_config import RerankerRunConfig
-from prvr.published.diffusionret.stage import DiffusionSettings, DiffusionStage, fingerprint, load_rerankers
+from prvr.published.diffusionret.candidates import Candidates, Pairing, counts_by_weight, hard_candidates
+from prvr.published.diffusionret.run_config import RerankerRunConfig, reranker_card
+from prvr.published.diffusionret.stage import DiffusionSettings, DiffusionStage, fingerprint
 from prvr.stages import Direction, FirstStage, Pipeline, ScoreMatrix
+from prvr.training import RunOptions, Splits, Trainer, build_optimizer
 from prvr.training.checkpoint import Score, derived_seed, replace_folder
-from prvr.training.optimizer import build_optimizer
 from prvr.training.processes import sum_over_processes
 from prvr.training.record import keep_record
-from prvr.training.run_folder import Run, RunOptions, open_run
-from prvr.training.splits import Splits
+from prvr.training.run_folder import Run, open_run
 from prvr.training.task import Selection
-from prvr.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -159,7 +152,7 @@ class RerankerTask:
             scores = ScoreMatrix(self.retriever, encoded, train.relevant)
             for direction, reranker in self.networks.items():
                 if size == "batch":
-                    candidates = BatchCandidates(direction, torch.from_numpy(train.query_to_video))
+                    candidates = Candidates(direction, torch.from_numpy(train.query_to_video))
                 else:
                     candidates = hard_candidates(scores, train, direction, size)
                 pairings[direction] = Pairing(reranker, inputs, candidates)
@@ -174,7 +167,7 @@ class RerankerTask:
 
     def backward(self, batch: Tensor, epoch: int, step: int, generator: torch.Generator | None) -> dict[str, Tensor]:
         """Adds the gradients of the networks of all directions, and returns the loss of each."""
-        seed, size = self.config.train.seed, len(batch)
+        seed, size, network = self.config.train.seed, len(batch), self.config.network
         self.draws.manual_seed(derived_seed(seed, epoch, step, "candidates"))
         self.noise.manual_seed(derived_seed(seed, epoch, step, "noise"))
         own = self.shard.of(size)
@@ -182,14 +175,17 @@ class RerankerTask:
         for direction, reranker in self.networks.items():
             pairing = self.pairings[direction]
             places = pairing.candidates.draw(batch, self.config.candidates.num, self.draws)
-            noise, timesteps = self._draw_noise(places.shape, own)
+            noise = timesteps = None  # which the control process without diffusion has not
+            if network.process == "diffusion":
+                timesteps = torch.randint(network.steps, (size,), generator=self.noise, device=self.device)[own]
+                noise = torch.randn(places.shape, generator=self.noise, device=self.device)[own]
             if not len(rows):  # a last batch with fewer rows than processes
                 losses[direction] = torch.stack([p.sum() for p in reranker.parameters()]).sum() * 0.0
                 continue
             with self.accelerator.autocast():
                 pairs = pairing.pairs(rows, places[own])
                 right = torch.arange(places.shape[1], device=self.device).expand(len(rows), -1) == 0
-                loss = reranker.loss_of_pairs(right, pairs, noise, timesteps)
+                loss = reranker.loss_of_pairs(right, pairs, noise=noise, timesteps=timesteps)
             losses[direction] = loss * (len(rows) / size)
         losses["total"] = torch.stack(list(losses.values())).sum()
         self.accelerator.backward(losses["total"])
@@ -198,42 +194,33 @@ class RerankerTask:
         sum_over_processes([*terms.values(), *gradients])
         return terms
 
-    def _draw_noise(self, shape: torch.Size, own: slice) -> tuple[Tensor | None, Tensor | None]:
-        """Noise and timesteps of the own rows of a batch; the control process without diffusion has none."""
-        network = self.config.network
-        if network.process != "diffusion":
-            return None, None
-        timesteps = torch.randint(network.steps, shape[:1], generator=self.noise, device=self.device)
-        return torch.randn(shape, generator=self.noise, device=self.device)[own], timesteps[own]
-
     def select(self, epoch: int) -> Selection:
         """Rsum of each direction with the best of the weights, on the split that selects."""
-        best = {direction: self._select(epoch, direction) for direction in self.networks}
-        metrics = {direction: asdict(chosen) for direction, chosen in best.items()}
-        scores = {direction: Score(epoch, chosen.rsum, asdict(chosen)) for direction, chosen in best.items()}
-        return Selection("Rsum", scores, metrics)
+        scores = {direction: self._select(epoch, direction) for direction in self.networks}
+        return Selection("Rsum", scores, {direction: score.details for direction, score in scores.items()})
 
-    def _select(self, epoch: int, direction: Direction) -> BestEpoch:
+    def _select(self, epoch: int, direction: Direction) -> Score:
         reranker, train = self.networks[direction].eval(), self.config.train
         weights = train.weights or (reranker.config.weight,)
         if reranker.config.combine == "alone":
             weights = (1.0,)  # no other weight gives another order
         inputs, options = self.selection_inputs, {"seed": train.seed, "block": train.eval_queries}
         counts = counts_by_weight(self.selection, direction, reranker, inputs, weights, **options)
-        sums = [RetrievalMetrics.from_ranks(count.cpu().ranks("worst")).rsum for count in counts]
+        sums = [RetrievalMetrics.from_ranks(count.ranks("worst")).rsum for count in counts]
         best = max(range(len(weights)), key=sums.__getitem__)
-        return BestEpoch(epoch, sums[best], weights[best])
+        return Score(epoch, sums[best], asdict(BestEpoch(epoch, sums[best], weights[best])))
 
     def save(self, folder: Path, best: Mapping[str, Score], improved: Collection[str]) -> None:
         """Saves the directions that got better, each with the weight that was chosen for it."""
         details = {direction: best[direction].details for direction in self.networks}
-        rerankers: dict[Direction, CandidateReranker | Path] = {}
+        rerankers: dict[Direction, CandidateReranker] = {}
         for direction, reranker in self.networks.items():
-            rerankers[direction] = folder / direction
             if direction in improved:
                 config = replace(reranker.config, weight=details[direction]["weight"])
-                rerankers[direction] = weighted = CandidateReranker(config, direction)
-                weighted.load_state_dict(reranker.state_dict())
+                rerankers[direction] = CandidateReranker(config, direction)
+                rerankers[direction].load_state_dict(reranker.state_dict())
+            else:
+                rerankers[direction] = CandidateReranker.from_pretrained(folder / direction)
         save_rerankers(folder, rerankers, reranker_card(self.config, details, self.selection_split.name))
 
     def evaluate(self, split: PackedSplit, run: Run) -> tuple[EvaluationReport, EvaluationReport]:
@@ -241,28 +228,23 @@ class RerankerTask:
         alone, seed = run.folder.path / "evaluation_retriever.json", self.config.train.seed
         if alone.exists() and run.folder.evaluation.exists():
             return EvaluationReport.from_json(alone), EvaluationReport.from_json(run.folder.evaluation)
-        rerankers = load_rerankers(run.folder.best)
+        stage = DiffusionStage.load(DiffusionSettings(seed=seed), run.folder.best, None)
         config = EvaluationConfig(seed=seed, query_batch=self.config.train.eval_queries)
-        for reranker in rerankers.values():
-            reranker.to(self.device)
-        pipeline = Pipeline(self.retriever, [DiffusionStage(rerankers, DiffusionSettings(seed=seed))])
         with run.stop.at_once():
             encoded = encode_split(self.retriever, split, device=self.device, seed=seed)
             plain = evaluate(self.retriever, split, config, encoded=encoded, device=self.device)
-            reranked = evaluate(pipeline, split, config, encoded=encoded, device=self.device)
+            reranked = evaluate(Pipeline(self.retriever, [stage]), split, config, encoded=encoded, device=self.device)
         plain.to_json(alone)
         run.folder.save_report(reranked)
         return plain, reranked
 
 
-def save_rerankers(
-    folder: Path, rerankers: Mapping[Direction, CandidateReranker | Path], card: str | None = None
-) -> None:
+def save_rerankers(folder: Path, rerankers: Mapping[Direction, CandidateReranker], card: str | None = None) -> None:
     """Replaces `folder` by one with a re-ranker of each direction, whole or not at all.
 
     Args:
         folder: usually `best/` of a run.
-        rerankers: by direction; a path is the folder of one that is copied.
+        rerankers: by direction.
         card: the text of README.md; None = none.
 
     Raises:
@@ -272,11 +254,7 @@ def save_rerankers(
     def write(temporary: Path) -> None:
         if card is not None:
             (temporary / "README.md").write_text(card, encoding="utf-8", newline="\n")
-        for direction, reranker in rerankers.items():
-            if isinstance(reranker, Path):
-                shutil.copytree(reranker, temporary / direction)
-            else:
-                reranker.save_pretrained(temporary / direction)
+        DiffusionStage(rerankers).save(temporary)
 
     replace_folder(folder, write)
 
@@ -291,11 +269,10 @@ def learning_splits(splits: Splits) -> tuple[PackedSplit, PackedSplit]:
     return splits.train, splits.selection
 
 
-@torch.no_grad()
 def _start(reranker: CandidateReranker, start: str) -> None:
     """Sets the first weights as `train.start` says; "random" leaves them as they were drawn."""
     if start == "identity":  # the attention starts as the product of query and candidate as the retriever gives them
         for linear in (reranker.denoiser.query, reranker.denoiser.key, reranker.denoiser.value):
-            linear.weight.copy_(torch.eye(linear.weight.shape[0]))
+            nn.init.eye_(linear.weight)
     elif start == "normal":
         initialise(*(part for part in reranker.modules() if isinstance(part, nn.Linear)))

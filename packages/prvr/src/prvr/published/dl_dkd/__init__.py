@@ -20,22 +20,22 @@ def _frames(model: ModelConfig) -> Iterator[str]:
 
 CLIPS.register(
     "frames",
-    "prvr.published.dl_dkd.branches:FrameRows",
+    "prvr.published.dl_dkd.parts:FrameRows",
     "A linear map of each frame, encoded a second time (DL-DKD).",
     check=_frames,
 )
 FRAME_QUERIES.register(
     "second",
-    "prvr.published.dl_dkd.branches:SecondQuery",
+    "prvr.published.dl_dkd.parts:SecondQuery",
     "The vector of a second encoder (DL-DKD).",
     check=needs_both_branches,
 )
-POOLINGS.register("linear", "prvr.published.dl_dkd.branches:MappedFrames", "A linear map of each frame (DL-DKD).")
+POOLINGS.register("linear", "prvr.published.dl_dkd.parts:MappedFrames", "A linear map of each frame (DL-DKD).")
 
 
 @register_loss(
     "frame_distillation",
-    "prvr.published.dl_dkd.distillation:FrameDistillation",
+    "prvr.published.dl_dkd.parts:FrameDistillation",
     "Cosines with frames as a teacher's (DL-DKD).",
     "frame_rows",
 )

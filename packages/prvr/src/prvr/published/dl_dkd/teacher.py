@@ -9,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from prvr.corpora.corpus_encoders import corpus_encoders
-from prvr.data import Corpus, PackedSplit, open_corpus
-from prvr.data.sampling import segment_mean
+from prvr.data import Corpus, PackedSplit, open_corpus, segment_mean
 from prvr.errors import DataError
 from prvr.scoring import unit_rows
 from prvr.stages.joint_space import JointSplit

@@ -29,13 +29,13 @@ def _to_batch(model: ModelConfig) -> Iterator[str]:
 
 FUSIONS.register(
     "token_guided",
-    "prvr.published.gmmformer.guide:token_guided",
+    "prvr.published.gmmformer.parts:token_guided",
     "A learned vector, one for clips and frames, asks each block for its weights (GMMFormer v2).",
     needs=("fusion_temperature", "first"),
 )
 POOLINGS.register(
     "attention",
-    "prvr.published.gmmformer.guide:PooledFrames",
+    "prvr.published.gmmformer.parts:PooledFrames",
     "One vector of all frames (GMMFormer).",
     check=lambda model: (
         ["frame_pooling='attention' needs the frame branch: branches='both' or 'frames'"] * (model.branches == "clips")
@@ -55,7 +55,7 @@ COMPAT["padding"].register(
 )
 register_loss(
     "matching",
-    "prvr.published.gmmformer.matching:Matching",
+    "prvr.published.gmmformer.parts:Matching",
     "Each query has a clip of its own (GMMFormer v2).",
     "pooled",
     "clips",

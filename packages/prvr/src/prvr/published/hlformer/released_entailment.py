@@ -17,20 +17,11 @@ from prvr.published.hlformer.cones import Entailment
 _LIMIT = 1 - 1e-8  # 1 in float32
 
 
-def guarded_acos(x: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
-    """acos(clamp(x, -1 + 1e-8, 1 - 1e-8)); at the bounds and past them no gradient, see `guarded_asin`."""
-    return _clamped(torch.acos, x)
-
-
-def guarded_asin(x: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
-    """asin(clamp(x, -1 + 1e-8, 1 - 1e-8)); at the bounds and past them no gradient, which is what a clamp means.
+def guarded(function: Callable[[Tensor], Tensor], x: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
+    """acos or asin of clamp(x, -1 + 1e-8, 1 - 1e-8); at the bounds and past them no gradient, as a clamp means.
 
     In float32 the bounds round to 1, where the slope is infinite: the released gradient is 0 times infinity there.
     """
-    return _clamped(torch.asin, x)
-
-
-def _clamped(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     inside = x.abs() < _LIMIT
     return torch.where(inside, function(x.masked_fill(~inside, 0)), function(x.detach().clamp(-_LIMIT, _LIMIT)))
 
@@ -86,8 +77,8 @@ class ReleasedEntailment(Entailment):
         inner = c * ((video * text).sum(-1) - video_time * text_time)
         radius = video.norm(dim=-1)
         bottom = radius * (inner * inner - 1).clamp_min(1e-8).sqrt() + 1e-8
-        angle = guarded_acos((text_time + inner * video_time) / bottom)
-        aperture = guarded_asin(2 * self.settings.min_radius / (radius * c.sqrt() + 1e-8))
+        angle = guarded(torch.acos, (text_time + inner * video_time) / bottom)
+        aperture = guarded(torch.asin, 2 * self.settings.min_radius / (radius * c.sqrt() + 1e-8))
         return angle, aperture
 
     def violation(self, video_points: Float[Tensor, "q n"], query_points: Float[Tensor, "q n"]) -> Float[Tensor, " q"]:

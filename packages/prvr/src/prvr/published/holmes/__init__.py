@@ -3,7 +3,7 @@
 Presets: `holmes-*`.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -21,6 +21,9 @@ COMPAT["transport"].register(
 )
 
 
+Temperature = Annotated[float, Field(ge=0.02, le=1e6)]
+
+
 @register_loss(
     "evidence", "prvr.published.holmes.evidence:Evidence", "Scores as evidence for videos (Holmes).", "pooled"
 )
@@ -28,7 +31,7 @@ COMPAT["transport"].register(
 class EvidenceSettings(LossSettings):
     """Scores as evidence for the videos of a batch: each branch and their fusion (Holmes)."""
 
-    temperature: float = Field(default=0.05, ge=0.02, le=1e6)
+    temperature: Temperature = 0.05
     """tau of exp(tanh(score) / tau). Below 0.02 float32 does not hold fused evidence."""
     relabelling: Literal["doubtful", "none"] = "doubtful"
     """doubtful: after the warm-up (`train.warm_up_epochs`), the targets of queries that the branches do not identify
@@ -51,7 +54,7 @@ class EvidenceSettings(LossSettings):
 class DissentSettings(LossSettings):
     """Draws the probabilities of both branches together where both are certain (Holmes)."""
 
-    temperature: float = Field(default=0.05, ge=0.02, le=1e6)
+    temperature: Temperature = 0.05
     """As that of `evidence`."""
 
 
@@ -66,7 +69,7 @@ class DissentSettings(LossSettings):
 class TransportSettings(LossSettings):
     """Each query should find its own clips of its video (Holmes); off in the warm-up, `train.warm_up_epochs`."""
 
-    temperature: float = Field(default=0.06, ge=0.02, le=1e6)
+    temperature: Temperature = 0.06
     """tau of exp(tanh(similarity) / tau)."""
     targets: Literal["transport", "softmax"] = "transport"
     """transport: optimal transport between the queries of a video and its clips, which have equal masses; softmax: each

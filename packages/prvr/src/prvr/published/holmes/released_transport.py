@@ -1,29 +1,22 @@
 """The optimal transport of Holmes as its code has it."""
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
-from prvr.published.holmes.transport import TransportParts, bucket_problem, sinkhorn
+from prvr.published.holmes.transport import Block, BlockMask, sinkhorn, unit_interval
 
 
-def released_unit_interval(cosines: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"]) -> Float[Tensor, "v m c"]:
+def released_unit_interval(cosines: Block, mask: BlockMask) -> Block:
     """Cosines scaled into [0, 1] by the lowest and the highest, those of padding included, which are 0."""
-    padded = cosines * mask[..., None]
-    lowest, highest = padded.amin((1, 2), keepdim=True), padded.amax((1, 2), keepdim=True)
-    return (padded - lowest) / (highest - lowest + 1e-8)
+    return unit_interval(cosines * mask[..., None], torch.ones_like(mask))
 
 
 @torch.no_grad()
-def released_transport_targets(
-    similarity: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"], epsilon: float, iterations: int = 50
-) -> Float[Tensor, "v m c"]:
+def released_transport_targets(similarity: Block, mask: BlockMask, epsilon: float) -> Block:
     """As `transport_targets`, but for a guard of 1e-8 where rows of the plan are divided."""
-    logits, log_rows, log_columns = bucket_problem(similarity, mask, epsilon)
-    rows, columns = sinkhorn(logits, log_rows, log_columns, iterations)
+    logits, rows, columns = sinkhorn(similarity, mask, epsilon)
     plan = (logits + rows[..., None] + columns[:, None]).exp()[:, :-1] * similarity.shape[2]
     return plan / (plan.sum(-1, keepdim=True) + 1e-8)
 
 
-TRANSPORT = TransportParts(released_unit_interval, released_transport_targets)
+TRANSPORT = (released_unit_interval, released_transport_targets)
 """The cosines of padding take part."""

@@ -3,22 +3,22 @@ r"""Which clips of a video each of its queries is about, as targets and as a los
 Blocks are padded: `v` videos, `m` queries of each at most, `c` clips; a mask says which queries there are.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from prvr.config import COMPAT, AnyModelConfig, ModelConfig
+from prvr.config import COMPAT, ModelConfig
 from prvr.losses.term import LossInputs, Scalar, Term
 from prvr.published.blocks_of_queries import block_cosines, queries_of_videos
 from prvr.published.holmes import TransportSettings
 from prvr.published.holmes.evidence import dirichlet_loss, evidence_of
 
+Block = Float[Tensor, "v m c"]
+BlockMask = Bool[Tensor, "v m"]
 
-def unit_interval(cosines: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"]) -> Float[Tensor, "v m c"]:
+
+def unit_interval(cosines: Block, mask: BlockMask) -> Block:
     """Cosines of each video moved and scaled into [0, 1] by the lowest and the highest of its queries.
 
     Args:
@@ -39,58 +39,43 @@ def unit_interval(cosines: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"]) ->
 
 
 def sinkhorn(
-    logits: Float[Tensor, "v m c"],
-    log_rows: Float[Tensor, "v m"],
-    log_columns: Float[Tensor, " c"],
-    iterations: int,
-) -> tuple[Float[Tensor, "v m"], Float[Tensor, "v c"]]:
-    r"""Potentials f, g of the plan $\exp(C_{ij} + f_i + g_j)$ with fixed masses, by log-domain iterations from 0.
+    similarity: Block, mask: BlockMask, epsilon: float
+) -> tuple[Float[Tensor, "v n c"], Float[Tensor, "v n"], Float[Tensor, "v c"]]:
+    r"""Logits C and potentials f, g of the plan $\exp(C_{ij} + f_i + g_j)$, by 50 log-domain iterations from 0.
 
     One iteration sets f so that rows have their masses, then g for the columns (Cuturi, "Sinkhorn Distances", 2013).
+    The queries have one more row after them, the bucket for clips that no query is about. A video of M queries and N
+    clips has mass 1 / (N + M) for each query, N / (N + M) for the bucket and 1 / N for each clip. The similarity of the
+    bucket is the same with all clips: its value has no effect, as the row's potential absorbs it, and is 0 here.
 
     Args:
-        logits: C, similarities divided by the entropic regularisation.
-        log_rows: logarithms of the masses of rows; -inf = the row is not there.
-        log_columns: logarithms of the masses of columns.
-        iterations: how many.
-    """
-    g = logits.new_zeros(logits.shape[0], logits.shape[2])
-    f = torch.zeros_like(log_rows)
-    for _ in range(iterations):
-        f = log_rows - (logits + g[:, None]).logsumexp(2)
-        g = log_columns - (logits + f[..., None]).logsumexp(1)
-    return f, g
-
-
-def bucket_problem(
-    similarity: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"], epsilon: float
-) -> tuple[Float[Tensor, "v n c"], Float[Tensor, "v n"], Float[Tensor, " c"]]:
-    """Logits and logarithms of masses for `sinkhorn`, with one more row, the bucket for clips that no query is about.
-
-    A video of M queries and N clips has mass 1 / (N + M) for each query, N / (N + M) for the bucket and 1 / N for each
-    clip. The similarity of the bucket is the same with all clips: its value has no effect, as the row's potential
-    absorbs it, and is 0 here.
+        similarity: for example of `unit_interval`.
+        mask: True = a query; other rows have no mass.
+        epsilon: entropic regularisation, in units of similarity.
     """
     clips = similarity.shape[2]
     everything = (mask.sum(1, keepdim=True) + clips).to(similarity.dtype)
     queries = (1 / everything).expand(mask.shape).masked_fill(~mask, 0)
+    log_rows = torch.cat([queries, clips / everything], 1).log()
     log_columns = (similarity.new_ones(clips) / clips).log()
-    return F.pad(similarity / epsilon, (0, 0, 0, 1)), torch.cat([queries, clips / everything], 1).log(), log_columns
+    logits = F.pad(similarity / epsilon, (0, 0, 0, 1))
+    f, g = torch.zeros_like(log_rows), logits.new_zeros(len(logits), clips)
+    for _ in range(50):
+        f = log_rows - (logits + g[:, None]).logsumexp(2)
+        g = log_columns - (logits + f[..., None]).logsumexp(1)
+    return logits, f, g
 
 
 @torch.no_grad()
-def transport_targets(
-    similarity: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"], epsilon: float, iterations: int = 50
-) -> Float[Tensor, "v m c"]:
+def transport_targets(similarity: Block, mask: BlockMask, epsilon: float) -> Block:
     """Distributions over clips by entropic optimal transport between the queries of a video, a bucket, and its clips.
 
-    Queries compete for clips, which have equal masses; see `bucket_problem`. Rows of the plan are scaled to a sum of 1.
+    Queries compete for clips, which have equal masses; see `sinkhorn`. Rows of the plan are scaled to a sum of 1.
 
     Args:
         similarity: for example of `unit_interval`.
         mask: True = a query.
         epsilon: entropic regularisation, in units of similarity.
-        iterations: of `sinkhorn`.
 
     Returns:
         Rows that add up to 1; 0 where the mask is False. No gradient reaches them.
@@ -101,16 +86,13 @@ def transport_targets(
         >>> bool(softer)  # both want the same clip
         True
     """
-    problem = bucket_problem(similarity, mask, epsilon)
-    _, columns = sinkhorn(*problem, iterations)
+    logits, _, columns = sinkhorn(similarity, mask, epsilon)
     # A row of the plan divided by its sum is a softmax, in which the potential of the row cancels.
-    return (problem[0][:, :-1] + columns[:, None]).softmax(-1) * mask[..., None]
+    return (logits[:, :-1] + columns[:, None]).softmax(-1) * mask[..., None]
 
 
 @torch.no_grad()
-def softmax_targets(
-    similarity: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"], epsilon: float
-) -> Float[Tensor, "v m c"]:
+def softmax_targets(similarity: Block, mask: BlockMask, epsilon: float) -> Block:
     """Distributions over clips without competition, softmax(similarity / epsilon): the control of `transport_targets`.
 
     Args:
@@ -122,9 +104,9 @@ def softmax_targets(
 
 
 def intra_video_loss(
-    similarity: Float[Tensor, "v m c"],
-    target: Float[Tensor, "v m c"],
-    mask: Bool[Tensor, "v m"],
+    similarity: Block,
+    target: Block,
+    mask: BlockMask,
     temperature: float,
 ) -> Scalar:
     """`dirichlet_loss` of the evidence of each query for the clips of its video: mean over queries, then over videos.
@@ -140,21 +122,8 @@ def intra_video_loss(
     return (losses.sum(1) / counts.clamp_min(1)).sum() / (counts > 0).sum().clamp_min(1)
 
 
-@dataclass(frozen=True)
-class TransportParts:
-    """Functions of `Transport` that `compat.transport` names.
-
-    Args:
-        scale: as `unit_interval`.
-        targets: as `transport_targets`.
-    """
-
-    scale: Callable[[Tensor, Tensor], Tensor] = unit_interval
-    targets: Callable[[Tensor, Tensor, float], Tensor] = transport_targets
-
-
-MASKED = TransportParts()
-"""Rows without a query are left out."""
+MASKED = (unit_interval, transport_targets)
+"""How similarities are scaled, and what targets they give: rows without a query are left out."""
 
 
 class Transport(Term[TransportSettings]):
@@ -163,12 +132,11 @@ class Transport(Term[TransportSettings]):
     The similarities are targets and logits at once: gradients pass through the logits, and through their range.
     """
 
-    def __init__(self, settings: TransportSettings, model: AnyModelConfig) -> None:
+    def __init__(self, settings: TransportSettings, model: ModelConfig) -> None:
         super().__init__(settings, model)
-        assert isinstance(model, ModelConfig)
-        parts = COMPAT["transport"][model.compat.transport].part
-        self.scale = parts.scale
-        self.targets = {"transport": parts.targets, "softmax": softmax_targets}[settings.targets]
+        self.scale, self.targets = COMPAT["transport"][model.compat.transport].part
+        if settings.targets == "softmax":
+            self.targets = softmax_targets
 
     def forward(self, inputs: LossInputs) -> Scalar:
         """The intra-video loss."""

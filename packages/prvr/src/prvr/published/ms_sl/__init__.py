@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from prvr.config import CLIPS, POOLINGS, STRICT, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
-from prvr.config.strict import MANY
+from prvr.config.strict import Count
 
 
 def _key_clip(model: ModelConfig) -> Iterator[str]:
@@ -45,7 +45,7 @@ class KeyClipSettings(LossSettings):
 
 @register_loss(
     "key_clip_triplet",
-    "prvr.published.ms_sl.key_clips:KeyClipTriplet",
+    "prvr.published.ms_sl.clips:KeyClipTriplet",
     "Margin ranking by what key clips read (MS-SL).",
     "key_clip",
 )
@@ -55,10 +55,10 @@ class KeyClipTripletSettings(KeyClipSettings):
 
     margin: float = Field(default=0.2, ge=0, le=100)
     """How much higher the right pair has to score."""
-    hard_pool: int = Field(default=20, ge=1, le=MANY)
+    hard_pool: Count = 20
     """Hard negatives are drawn from this many highest-scored ones."""
 
 
 register_loss(
-    "key_clip_nce", "prvr.published.ms_sl.key_clips:KeyClipNCE", "InfoNCE of what key clips read (MS-SL).", "key_clip"
+    "key_clip_nce", "prvr.published.ms_sl.clips:KeyClipNCE", "InfoNCE of what key clips read (MS-SL).", "key_clip"
 )(KeyClipSettings)

@@ -58,14 +58,14 @@ COMPAT["merging"].register(
 )
 register_loss(
     "text_distances",
-    "prvr.published.msc.text_geometry:TextDistances",
+    "prvr.published.msc.losses:TextDistances",
     "Distances of queries stay (MSC-PRVR).",
     "pooled",
     "last_words",
 )(LossSettings)
 register_loss(
     "text_angles",
-    "prvr.published.msc.text_geometry:TextAngles",
+    "prvr.published.msc.losses:TextAngles",
     "Angles between queries stay (MSC-PRVR).",
     "pooled",
     "last_words",
@@ -74,7 +74,7 @@ register_loss(
 
 @register_loss(
     "alignment",
-    "prvr.published.msc.alignment:Alignment",
+    "prvr.published.msc.losses:Alignment",
     "Frames find their segment, segments their frames (MSC-PRVR).",
     "merged",
 )

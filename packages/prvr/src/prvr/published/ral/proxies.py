@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from prvr.config import COMPAT, AnyModelConfig, ModelConfig
+from prvr.config import COMPAT, ModelConfig
 from prvr.losses.term import LossInputs, Scalar, Term
 from prvr.models.layers import initialise, masked_mean
 from prvr.published.blocks_of_queries import queries_of_videos
@@ -53,9 +53,8 @@ class Proxies(Term[ProxySettings]):
     the second readout is the logarithm of the standard deviation.
     """
 
-    def __init__(self, settings: ProxySettings, model: AnyModelConfig) -> None:
+    def __init__(self, settings: ProxySettings, model: ModelConfig) -> None:
         super().__init__(settings, model)
-        assert isinstance(model, ModelConfig)
         self.text = PriorSampler(model.hidden, None)
         self.video = PriorSampler(model.hidden, None)
         initialise(*(module for module in self.modules() if isinstance(module, nn.Linear)))

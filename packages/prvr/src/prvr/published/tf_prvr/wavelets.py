@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pywt
 from jaxtyping import Float, Float64, Int64
+from scipy.signal import find_peaks
 
 from prvr.errors import InputError
 
@@ -131,9 +132,7 @@ def level_cuts(detail: Float64[np.ndarray, " s"], floor: float = 0.0) -> Int64[n
         >>> level_cuts(np.array([0.0, 0.0, 9.0, 0.0, 0.0, 0.0, 1.0, 0.0]))
         array([4])
     """
-    starts = np.flatnonzero(np.diff(detail, prepend=np.nan))  # of runs of equal values
-    heights, middles = detail[starts], (starts + np.append(starts[1:], len(detail)) - 1) // 2
-    peaks = middles[1:-1][(heights[1:-1] > heights[:-2]) & (heights[1:-1] > heights[2:])]
+    peaks, _ = find_peaks(detail)
     return peaks[detail[peaks] > max(detail.mean() + detail.std(), floor)] + 2
 
 
