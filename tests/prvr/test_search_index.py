@@ -68,7 +68,7 @@ def test_copies_share_vectors(tmp_path: Path) -> None:
         (only,) = index.search(QUERY, where=SearchFilter(names=["z*"])).hits
         assert only.video_id == "z copy.mp4"
         assert only.score == hits["a copy.mp4"].score
-        snapshot = index._snapshot
+        snapshot = index.snapshot
         scores = video_scores(snapshot, index.model.encode_texts([QUERY]))
         assert scores.shape == (1, 4)
         assert np.isfinite(scores).all()

@@ -145,9 +145,8 @@ class VideoIndex:
             files = join_vectors(self.folder, open_vectors(self.folder))
         contents = {video for file in files for video in file.videos}
         entries = tuple(entry for entry in features.entries.values() if features_hash(entry) in contents)
-        if entries == before.entries and files == before.files:
-            return before
-        return Snapshot(entries, self.model, files, features)
+        is_same = (entries, files) == (before.entries, before.files)
+        return before if is_same else Snapshot(entries, self.model, files, features)
 
     def _embedded(self, features: VideoFeatures, todo: Mapping[str, VideoEntry]) -> Iterator[tuple[str, Arrays]]:
         """The vectors of videos, by the hashes of their features."""
@@ -264,11 +263,10 @@ class VideoIndex:
         self.close()
 
     def _in_step(self, snapshot: Snapshot) -> CandidateBackend | None:
-        if self._synced is None:
-            self._backend = open_backend(self._wanted)
         if self._synced is not snapshot:
-            if self._backend is not None and snapshot.files:
-                self._backend.sync(
+            self._backend = backend = self._backend or open_backend(self._wanted)
+            if backend is not None and snapshot.files:
+                backend.sync(
                     ClipSource(
                         hashlib.sha256("".join(file.path.stem for file in snapshot.pack).encode()).hexdigest(),
                         self.model.dim,

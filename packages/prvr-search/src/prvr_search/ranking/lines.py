@@ -49,8 +49,8 @@ def matching_lines(videos: Videos, subtitles: Lines | None, query: Query, search
     words = query.subtitles or query.sentence
     if subtitles is None or words is None or not (subtitled := subtitles.videos()):
         return {}
-    shas = {videos.entries[number].sha256: number for number in searched.tolist()}
-    owners = {sha256: number for sha256, number in shas.items() if sha256 in subtitled}
+    numbers = searched.tolist()
+    owners = {sha256: n for n in numbers if (sha256 := videos.entries[n].sha256) in subtitled}
     matches = subtitles.find(words, owners)
     if query.subtitles and not matches:
         matches = subtitles.find(words, owners, any_word=True)

@@ -190,7 +190,7 @@ def window_timelines(model: SearchModel, arrays: Arrays, text: Vector) -> list[W
         if (length := steps[number]) > 1:
             line = np.float32(model.frame_weight) * lines[number][:length]
             if model.clip_weight:
-                line += np.float32(model.clip_weight) * even[_clip_at_steps(len(even), length)]
+                line += np.float32(model.clip_weight) * at_steps(torch.from_numpy(even), length).numpy()
         timelines.append(WindowTimeline(start, end, scores[number], line, peak))
     return timelines
 
@@ -275,12 +275,6 @@ def mean_lines(scores: Sequence[Vector], steps: Sequence[int]) -> list[Vector]:
 def _level_ends(count: int) -> Numbers:
     """Where each level ends in the rows of a window, see `prvr.data.sampling.level_counts`; cached."""
     return np.cumsum(level_counts(count))
-
-
-@lru_cache
-def _clip_at_steps(clips: int, steps: int) -> np.ndarray:
-    """The number of the clip at each of some equal steps of time; kept, since most windows have as many."""
-    return at_steps(torch.arange(clips).float(), steps).long().numpy()
 
 
 def _unit_cosines(rows: Rows, queries: Rows) -> Rows:
