@@ -44,7 +44,7 @@ def test_ranks_agree_with_a_loop(problem, ties):
     expected = [loop_rank(s, r, ties) for s, r in zip(scores.tolist(), relevant.tolist(), strict=True)]
     assert ranks(scores, relevant, ties).tolist() == expected
     differ = ranks(scores, relevant, "worst") != ranks(scores, relevant, "best")
-    assert count_ranks(scores, relevant).tied_share == pytest.approx(differ.float().mean().item())
+    assert count_ranks(scores, relevant).metrics().tied == pytest.approx(differ.float().mean().item())
 
 
 @given(problems(), st.integers(1, 5), st.integers(1, 5))

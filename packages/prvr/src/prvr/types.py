@@ -306,11 +306,6 @@ class Batch:
         """Number of valid frames of all videos, of a batch on a device; None on the host, where counting is free."""
         return None if self.counts is None else sum(self.counts.frames)
 
-    @property
-    def valid_words(self) -> int | None:
-        """Number of valid words of all queries, of a batch on a device; None on the host."""
-        return None if self.counts is None else sum(self.counts.words)
-
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Batch":
         """Copy on `device`, floating tensors in `dtype`; a batch that leaves the host gets its `counts`."""
         here = self.frame_mask.device.type == "cpu"

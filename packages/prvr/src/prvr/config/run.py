@@ -175,7 +175,8 @@ class TrainConfig(TrainerConfig):
     """Videos encoded at a time in evaluation."""
 
 
-_Choices = Annotated[tuple[Annotated[float, Field(ge=1e-9, le=1e9)], ...], Field(min_length=1, max_length=64)]
+_SOME = Field(min_length=1, max_length=64)
+_Choices = Annotated[tuple[Annotated[float, Field(ge=1e-9, le=1e9)], ...], _SOME]
 
 
 @record
@@ -190,9 +191,7 @@ class FitConfig:
     kernel: Literal["either", "gaussian", "linear"] = "either"
     """linear: a linear map of the windows, ridge regression, the limit of wide Gaussians. either: the linear kernel is
     compared with the widths of the Gaussian."""
-    windows: tuple[tuple[Size, ...], ...] = Field(
-        default=((4, 6, 8), (8, 12, 16), (16, 24, 32), (32, 48, 64)), min_length=1, max_length=64
-    )
+    windows: Annotated[tuple[tuple[Size, ...], ...], _SOME] = ((4, 6, 8), (8, 12, 16), (16, 24, 32), (32, 48, 64))
     """Lengths of windows of frames, see `model.path.windows`."""
     widths: _Choices = (0.25, 0.5, 1.0, 2.0, 4.0)
     """Widths of the Gaussian, in median distances of rows."""
@@ -210,7 +209,7 @@ class FitConfig:
     they are where captions are few; rows are neither centred nor standardised."""
     folds: int = Field(default=5, ge=2, le=100)
     """Parts of the training videos. Each is held out once where they are few, of more than 500 videos one alone."""
-    gates: tuple[Share, ...] = Field(default=(0.1, 0.3, 1.0), min_length=1, max_length=64)
+    gates: Annotated[tuple[Share, ...], _SOME] = (0.1, 0.3, 1.0)
     """Shares of the blocks in the score, one of which is chosen on the split that selects if there it leads the path
     alone by more than the standard error, see `model.start`."""
     baseline: Literal["auto", "always", "never"] = "auto"

@@ -74,12 +74,6 @@ DRAWN_COLLECTIONS: Registry[DrawnCollection] = Registry("collection")
 """The collections that are drawn, by name."""
 
 
-def drawn_collection(corpus: Corpus) -> DrawnCollection | None:
-    """What has drawn a corpus; None if `corpus.json` names nothing that is registered."""
-    generator = corpus.about.get("generator")
-    return next((entry.part for entry in DRAWN_COLLECTIONS if entry.part.generator == generator), None)
-
-
 def joint_side(features: FeatureReader, text: TextFeaturizer) -> TextFeaturizer | None:
     """`text`, if its sentences can be compared with the frames."""
     if not isinstance(features, VideoFeatures) or not features.joint_dim or not text.joint_dim:

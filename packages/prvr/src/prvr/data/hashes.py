@@ -22,12 +22,12 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def hash_sample(path: Path, blocks: int = 256, size: int = 4096) -> str:
+def hash_sample(path: Path) -> str:
     """The sha256 of the length of a file and of blocks spread evenly over it, its first and last bytes among them.
 
     A megabyte is read of a file of any size. A change that spares all blocks is not seen.
     """
-    length = path.stat().st_size
+    length, blocks, size = path.stat().st_size, 256, 4096
     sha = hashlib.sha256(str(length).encode())
     with path.open("rb") as file:
         for block in range(blocks if length > blocks * size else 1):

@@ -40,14 +40,9 @@ class RankCounts(Embeddings):
         first = 1 + self.above
         return {"worst": first + self.tied, "mean": first + self.tied / 2, "best": first}[ties]
 
-    @property
-    def tied_share(self) -> float:
-        """Share of rows in [0, 1] whose rank depends on `ties`."""
-        return int((self.tied > 0).sum()) / max(len(self.tied), 1)
-
     def metrics(self, ties: Ties = "worst") -> "RetrievalMetrics":
         """The metrics of these rows, at least one."""
-        return RetrievalMetrics.from_ranks(self.ranks(ties), self.tied_share)
+        return RetrievalMetrics.from_ranks(self.ranks(ties), int((self.tied > 0).sum()) / len(self.tied))
 
     @classmethod
     def cat(cls, parts: Sequence["RankCounts"]) -> "RankCounts":

@@ -190,21 +190,6 @@ class Retriever(PretrainedModel):
         """How rows of frames are computed, as `config.padded_rows` says."""
         return Sequences.packed(mask, valid) if self.config.drops_padding else Sequences.padded(mask)
 
-    def generate_registers(self, clips: Float[Tensor, "v c f"], return_chain: bool = False) -> Registers:
-        """The registers of videos, as `encode_video` generates them.
-
-        Args:
-            clips: `(v, c, f)`, as of `encode_video`.
-            return_chain: keep the registers after each step of the diffusion.
-
-        Raises:
-            InputError: this retriever has no registers.
-        """
-        if self.clips is None or self.registers is None:
-            raise InputError("this retriever has no registers: model.registers.kind is 'none', or it has no clips")
-        every_clip = Sequences(None, self.config.num_clips)
-        return self.generated(self.clips.embed(clips, every_clip), every_clip, return_chain)
-
     def generated(self, embedded: Tokens, sequences: Sequences, return_chain: bool = False) -> Registers:
         """The registers of what the clip branch has embedded."""
         generator: Any = self.registers
@@ -256,7 +241,8 @@ class Retriever(PretrainedModel):
         """
         if self.config.padded_rows == "fixed":
             batch = self.padded(batch)
-        text = self._encode_text(batch.words, batch.word_mask, batch.valid_words)
+        words = None if batch.counts is None else sum(batch.counts.words)
+        text = self._encode_text(batch.words, batch.word_mask, words)
         video, registers = self._encode_video(batch.clips, batch.frames, batch.frame_mask, batch.valid_frames)
         if self.stream is not None:
             video = replace(video, stream=self.stream(batch.stream, batch.stream_mask))

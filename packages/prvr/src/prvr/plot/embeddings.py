@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from prvr.data import PackedSplit
 from prvr.errors import InputError, require
 from prvr.evaluation.encode import evaluation_mode
+from prvr.models.rows import Sequences
 from prvr.plot.drawing import PlotInput, number_of
 from prvr.plot.figures import COLOURS, brief, evenly, new_figure
 from prvr.plot.plots import FramesSettings, RegistersSettings
@@ -186,7 +187,8 @@ def draw_registers(inputs: PlotInput, settings: RegistersSettings) -> "Figure":
     with inputs.opened() as packed, evaluation_mode(first, inputs.device, inputs.config.train.seed):
         clips = next(packed.video_batches(settings.videos))[0].to(inputs.device)
         ids = packed.video_ids[: len(clips)]
-        generated = first.generate_registers(clips, return_chain=True)
+        every_clip = Sequences(None, first.config.num_clips)
+        generated = first.generated(first.clips.embed(clips, every_clip), every_clip, return_chain=True)
         values = torch.cat([generated.start[None], generated.chain]).float().cpu().numpy()
     steps, videos, number, width = values.shape
     plane = flattened(values.reshape(-1, width), seed=settings.seed).reshape(steps, videos, number, 2)

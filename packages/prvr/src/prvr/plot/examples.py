@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import UInt8
 
-from prvr.corpora.corpus_encoders import drawn_collection
+from prvr.corpora.corpus_encoders import DRAWN_COLLECTIONS
 from prvr.data import Corpus
 from prvr.evaluation.moments import ExampleQuery, Hit, find_moments
 from prvr.extensions import extension
@@ -42,8 +42,8 @@ def pictures_of(corpus: Corpus, split: str, films: Path | None = None) -> Pictur
     """
     if films is not None:
         return extension("frames", "Reading frames of video files")(films, _FRAMES, _PIXELS)
-    collection = drawn_collection(corpus)
-    return None if collection is None else collection.frames(corpus, split, _FRAMES)
+    drawn = (entry.part for entry in DRAWN_COLLECTIONS if entry.part.generator == corpus.about.get("generator"))
+    return next((collection.frames(corpus, split, _FRAMES) for collection in drawn), None)
 
 
 def examples_figure(

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -91,7 +90,7 @@ class StopRequest:
         finally:
             self._at_once = False
 
-    def receive(self, number: int, frame: FrameType | None = None) -> None:
+    def receive(self, number: int, frame: object = None) -> None:
         """The signal handler: records the first signal; a second SIGINT raises at once."""
         again = self.received is not None
         if not again:

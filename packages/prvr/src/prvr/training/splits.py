@@ -43,9 +43,6 @@ from prvr.training.run_folder import Run, RunOptions, open_run
 
 logger = logging.getLogger(__name__)
 
-_SHARE = 0.5
-"""The largest share of a GPU's free memory that `auto` gives to features; the rest is for the step."""
-
 
 @dataclass(frozen=True)
 class Splits:
@@ -223,7 +220,7 @@ def training_batches(
         return loader.to(device)
     taken = split_bytes(split)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else math.inf
-    if on_device == "auto" and taken > _SHARE * free:
+    if on_device == "auto" and taken > 0.5 * free:  # the rest is for the step
         logger.info("streaming features from disk (%.1f GB needed, %.1f GB free)", taken / 1e9, free / 1e9)
         return loader.to(device)
     if taken > free:
