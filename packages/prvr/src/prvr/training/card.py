@@ -20,14 +20,14 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
         "holdout": "training videos set aside; the reported split was not seen",
         "val": "the corpus's own split `val`; the reported split was not seen",
     }[train.protocol]
-    is_fitted = isinstance(config.model, ModelConfig) and config.model.start == "kernel"
+    path = config.model.path if isinstance(config.model, ModelConfig) and config.model.start == "kernel" else None
     chosen = f"Epoch {epoch} (from 0) was chosen on {where} (protocol `{train.protocol}`)."
     if epoch < 0:
-        chosen = f"{'Fitted in closed form' if is_fitted else 'Without any training'}: the initial model."
+        chosen = f"{'Without any training' if path is None else 'Fitted in closed form'}: the initial model."
     elif train.average:
         chosen = f"No epoch was chosen: this is {train.kept_text(epoch)} (from 0), `train.average`."
-    if is_fitted:
-        chosen += f"\n\nKernel path: {config.model.path.text}."
+    if path is not None:
+        chosen += f"\n\nKernel path: {path.text}."
     return f"""{CARD_HEAD}# {config.name}
 
 A retriever of untrimmed videos by sentences that describe a part of them. Trained on `{config.data.collection}`,
