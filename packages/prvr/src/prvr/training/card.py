@@ -23,10 +23,10 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
     path = config.model.path if isinstance(config.model, ModelConfig) and config.model.start == "kernel" else None
     chosen = f"Epoch {epoch} (from 0) was chosen on {where} (protocol `{train.protocol}`)."
     if epoch < 0:
-        chosen = f"{'Fitted in closed form' if path else 'Without any training'}: the initial model."
+        chosen = f"{'Without any training' if path is None else 'Fitted in closed form'}: the initial model."
     elif train.average:
         chosen = f"No epoch was chosen: this is {train.kept_text(epoch)} (from 0), `train.average`."
-    if path:
+    if path is not None:
         chosen += f"\n\nKernel path: {path.text}."
     return f"""{CARD_HEAD}# {config.name}
 
