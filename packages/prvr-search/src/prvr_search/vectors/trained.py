@@ -75,6 +75,7 @@ class TrainedModel:
         # Frames that are repeated, to as many as there may be.
         self._repeated = family is not None and family.config.clip_construction == "merged"
         self._pairs = family is not None and family.config.frame_query != "words"
+        self._declared = None if family is not None else (indexed.clips, indexed.frames)
         self._settings = PackSettings.of(retriever.config, keep_last)
         self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
 
@@ -95,6 +96,13 @@ class TrainedModel:
     def _vectors(self, video: VideoEmbedding, sampled: int) -> WindowVectors:
         """The vectors of one window; means of frames as clips where there are none."""
         rows = rows_of(video)
+        count = len(rows.get("clips", ()))
+        if self._declared not in (None, (count, "frames" in rows)):
+            says = "`indexed` of {} says clips={}, frames={}".format(type(self._retriever).__name__, *self._declared)
+            raise DataError(
+                f"{says}, and its encode_video gives {count} clips and {'' if 'frames' in rows else 'no '}frames: "
+                "correct `indexed`, or num_clips of its settings"
+            )
         frames = rows.get("frames", np.empty((0, self.dim), np.float32))
         clips = rows["clips"] if "clips" in rows else segment_mean(unit(frames), self.clips)
         spans = video.clip_spans
