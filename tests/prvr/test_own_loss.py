@@ -158,5 +158,5 @@ def test_a_loss_that_needs_what_a_model_of_ones_own_lacks_is_refused(monkeypatch
     values = {"name": "own", "model": {"kind": "plain", "video_dim": 4, "query_dim": 4}, "data": {"collection": "c"}}
     validated(Config, values | {"loss": off})
     for name, need in {"support": "support", "rows": "frames"}.items():
-        with pytest.raises(ConfigError, match=rf"loss\.{name}=0\.8 needs '{need}', which is not in `provides`"):
+        with pytest.raises(ConfigError, match=rf"loss\.{name}=0\.8 needs '{need}', which `provides` of the settings"):
             validated(Config, values | {"loss": off | {name: 0.8}})

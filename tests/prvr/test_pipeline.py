@@ -286,6 +286,24 @@ def test_a_search_by_ones_own_retriever_finds_what_evaluation_ranks_and_its_mome
         open_model(tmp_path / "none", TOY)
 
 
+@pytest.mark.parametrize(
+    "declared", [Indexed(clips=32, frames=False, clip_weight=1.0), Indexed(clips=8), Indexed(whole=True)]
+)
+def test_a_retriever_that_gives_other_rows_than_it_declares_is_not_searched_with(
+    declared: Indexed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Other(Own):
+        def __init__(self, config: OwnConfig) -> None:
+            super().__init__(config)
+            self.indexed = declared
+
+    monkeypatch.setattr(RETRIEVERS, "_entries", dict(RETRIEVERS._all))
+    RETRIEVERS.register("own", Other, "For this test.", OwnConfig)
+    Other(OwnConfig(kind="own", video_dim=512, query_dim=48, hidden=16)).save_pretrained(tmp_path / "own")
+    with pytest.raises(DataError, match=r"`indexed` of Other says clips=.*gives 8 clips and no frames: correct"):
+        make_index(tmp_path / "index", tmp_path / "own", make_features({"v.mp4": walk(30, 0, TOY.dim)}))
+
+
 def test_an_index_without_videos_finds_nothing(tmp_path: Path) -> None:
     videos = make_features({"v.mp4": walk(30, 0, TOY.dim)})
     with make_index(tmp_path / "index", tiny_model(tmp_path / "words", frame_query="words")) as index:

@@ -78,6 +78,7 @@ class TrainedModel:
         # Frames that are repeated, to as many as there may be.
         self._repeated = family is not None and family.config.clip_construction == "merged"
         self._pairs = family is not None and family.config.frame_query != "words"
+        self._declared = None if family is not None else (indexed.clips, indexed.frames)
         self._settings = PackSettings.of(config, keep_last)
         self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
 
@@ -107,6 +108,13 @@ class TrainedModel:
         if self._joined and video.path is not None:
             stored, video = {f"{_BLOCKS}{name}": rows for name, rows in rows_of(video).items()}, video.path
         rows = rows_of(video)
+        count = len(rows.get("clips", ()))
+        if self._declared not in (None, (count, "frames" in rows)):
+            says = "`indexed` of {} says clips={}, frames={}".format(type(self._retriever).__name__, *self._declared)
+            raise DataError(
+                f"{says}, and its encode_video gives {count} clips and {'' if 'frames' in rows else 'no '}frames: "
+                "correct `indexed`, or num_clips of its settings"
+            )
         frames = rows.get("frames", np.empty((0, self.dim), np.float32))
         clips = rows["clips"] if "clips" in rows else segment_mean(unit(frames), self.clips)
         if video.clip_spans is not None:

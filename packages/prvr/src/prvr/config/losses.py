@@ -265,7 +265,7 @@ def expect_losses_fit(loss: LossConfig, model: AnyModelConfig) -> None:
     for entry in LOSSES:
         missing = [need for need in entry.needs if need not in {*model.provides, *branches, *BATCH_NEEDS}]
         if loss.weight(entry.name) > 0 and missing:
-            what = NEEDS.get(missing[0], f"{missing[0]!r}, which is not in `provides` of the settings of the model")
+            what = NEEDS.get(missing[0], f"{missing[0]!r}, which `provides` of the settings of the model does not name")
             instead = f": set it to 0{' and loss.contrastive to 1' if missing[0] == 'pooled' else ''}"
             raise InputError(f"loss.{entry.name}={loss.weight(entry.name)} needs {what}{instead}")
     if "pooled" not in model.provides and not loss.weight("contrastive") > 0:
