@@ -1123,6 +1123,34 @@ PRVR = (
         "an overlap at the limit",
         "prvr/test_graded_moments.py",
     ),
+    Mutant(
+        "prvr/training/closed_form.py",
+        "return replace(_path(windows, width, fit), penalty=penalty, temperature=temperature)",
+        "return _path(windows, width, fit)",
+        "the chosen penalty is not the one of the fit",
+        "prvr/test_training_closed_form.py",
+    ),
+    Mutant(
+        "prvr/training/retrieval.py",
+        "card = retriever_card(config, ",
+        "card = retriever_card(self.config, ",
+        "a card of windows that were not chosen",
+        "prvr/test_training_closed_form.py",
+    ),
+    Mutant(
+        "prvr_search/serve/files.py",
+        "super().__init__(self, stat_result=",
+        "super().__init__(os.dup(file.fileno()), stat_result=",
+        "a file stays open when a client leaves",
+        "prvr/test_serve_files.py::test_no_file_stays_open_whenever_a_client_leaves",
+    ),
+    Mutant(
+        "prvr_search/output/report.py",
+        'return (hit.lines[0].kind or "subtitles") if hit.lines else f"',
+        'return (hit.lines[0].kind or "subtitles") if not hit.lines else f"',
+        "a line is shown with the score of a picture",
+        "prvr/test_search_output.py",
+    ),
 )
 MUTANTS = {"lorentz": LORENTZ, "regdiff": REGDIFF, "prvr": PRVR}
 
