@@ -385,7 +385,7 @@ class TextEmbedding(Embeddings):
         words: `(q, w, d)` word embeddings.
         mask: `(q, w)` True = valid.
         weights: `(q, w)` weight of each word; those of the valid words of a query add up to 1.
-        path: `(q, e)` what a linear path beside the blocks is compared with, see `prvr.models.kernel_path`; or None.
+        path: `(q, e)` what a kernel path beside the blocks is compared with, see `prvr.models.kernel_path`; or None.
 
     Examples:
         >>> text = TextEmbedding(torch.ones(3, 4), torch.ones(3, 5, 4), torch.ones(3, 5, dtype=torch.bool),
@@ -473,7 +473,7 @@ class VideoEmbedding(Embeddings):
         unit: clips and frames are rows of unit length, see `prvr.scoring.normalised`.
         clip_spans: `(v, c, 2)` where each clip begins and ends, as shares of the video; None = clips are equal parts.
         merged: in training, what the clips were merged from; None without merging.
-        path: the rows of a linear path beside the blocks, as its frames; None without one.
+        path: the rows of a kernel path beside the blocks, as its frames; None without one.
         stream: those of a second stream, as its frames; None without one.
     """
 

@@ -77,14 +77,14 @@ def load_pretrained(folder: Path | str) -> AnyRetriever:
 
 
 def path_alone(retriever: Retriever) -> Retriever:
-    """The linear path of a retriever that starts from one, as a retriever of its own."""
+    """The kernel path of a retriever that starts from one, as a retriever of its own."""
     names = ("video_dim", "query_dim", "num_clips", "max_frames", "max_words", "start", "path")
     same: dict[str, Any] = {name: getattr(retriever.config, name) for name in names}
     return _with_weights(retriever, ModelConfig(branches="none", **same))
 
 
 def blocks_alone(retriever: Retriever) -> Retriever:
-    """The same retriever without the linear path that it starts from."""
+    """The same retriever without the kernel path that it starts from."""
     copy = _with_weights(retriever, replace(retriever.config, start="drawn"))
     copy.moment_heads = retriever.moment_heads
     return copy
