@@ -117,8 +117,8 @@ def test_what_cannot_be_read_is_explained(corpus: Path, tmp_path: Path, capsys: 
 
     sta, _ = charades(tmp_path, SAID["test"])
     assert "2 videos have moments and no length" in said(sta)
-    (tmp_path / "hidden.jsonl").write_text('{"desc": "a cat sleeps", "desc_id": 1}\n{"desc": "b", "desc_id": 2}\n')
-    assert "hidden.jsonl, line 1: got {'desc'" in said(tmp_path / "hidden.jsonl")
+    (tmp_path / "hidden.jsonl").write_text('\n{"desc": "a cat sleeps", "desc_id": 1}\n{"desc": "b", "desc_id": 2}\n')
+    assert "hidden.jsonl, line 2: got {'desc'" in said(tmp_path / "hidden.jsonl")
     assert "none of its 4 captions" in said(*tvr(tmp_path, [("z", "a cat sleeps", 0.0, 1.0, 2.0)]))
     assert not (corpus / "TextData" / "films_moments.jsonl").exists()
     assert convert_moments(corpus, tvr(tmp_path, SAID["test"])).path.exists()

@@ -38,10 +38,16 @@ def read_text(path: Path) -> str:
         return content.decode("iso-8859-1")
 
 
+def numbered_lines(path: Path) -> list[tuple[int, str]]:
+    """The lines of a file that are not blank, each with its number from 1."""
+    # not splitlines: a caption may hold U+2028, U+0085 and the like
+    lines = enumerate(read_text(path).split("\n"), 1)
+    return [(number, line.removesuffix("\r")) for number, line in lines if line.strip()]
+
+
 def read_lines(path: Path) -> list[str]:
     """The lines of a file that are not blank."""
-    # not splitlines: a caption may hold U+2028, U+0085 and the like
-    return [line for line in (line.removesuffix("\r") for line in read_text(path).split("\n")) if line.strip()]
+    return [line for _, line in numbered_lines(path)]
 
 
 def read_json(path: Path, kind: type) -> Any:

@@ -11,7 +11,7 @@ from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from prvr.corpora.annotations import Conversion, lengths, read_json, read_lines, read_text
+from prvr.corpora.annotations import Conversion, lengths, numbered_lines, read_json, read_text
 from prvr.corpora.caption_corpus import source_videos
 from prvr.data.atomic import write_file
 from prvr.data.corpus import Corpus, open_texts
@@ -188,7 +188,7 @@ def _labels(path: Path) -> Iterator[tuple[str, dict[str, int]]]:
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in numbered_lines(path):
         yield f"line {number}", parse_json(line, f"{path}, line {number}")
 
 
@@ -232,7 +232,7 @@ def _rows(path: Path) -> Iterable[tuple[str, Any]]:
     if path.suffix.lower() == ".csv":
         return ((f"row {number}", row) for number, row in enumerate(csv.DictReader(StringIO(text, newline="")), 2))
     if not text.startswith("{"):
-        return ((f"line {number}", line) for number, line in enumerate(read_lines(path), 1))
+        return ((f"line {number}", line) for number, line in numbered_lines(path))
     try:
         videos = parse_json(text, str(path))
     except DataError:  # an object a line

@@ -15,7 +15,7 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
-from prvr.corpora.annotations import read_json, read_lines, read_text
+from prvr.corpora.annotations import numbered_lines, read_json, read_text
 from prvr.data.layout import Moment
 from prvr.errors import DataError
 from prvr.papers.benchmarks.definition import BENCHMARKS, Annotations, Benchmark, captioned, find_file, read_list
@@ -89,11 +89,11 @@ def read_lsmdc(folder: Path) -> Annotations:
     for split, names in files.items():
         path = find_file(folder, *names)
         by_video: dict[str, list[str]] = defaultdict(list)
-        for number, line in enumerate(read_lines(path), 1):
+        for number, line in numbered_lines(path):
             fields = line.strip().split("\t")
             if len(fields) != len(_LSMDC_COLUMNS):
                 raise DataError(
-                    f"{path}, line {number} of those with text: {len(fields)} columns separated by tabs, expected "
+                    f"{path}, line {number}: {len(fields)} columns separated by tabs, expected "
                     f"{len(_LSMDC_COLUMNS)}: {', '.join(_LSMDC_COLUMNS)}."
                 )
             by_video[fields[0].strip()].append(fields[-1])
