@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 from prvr.config.registry import Registry
-from prvr.config.strict import LARGE, MANY, SEED, STRICT
+from prvr.config.strict import LARGE, MANY, SEED, record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +25,7 @@ Id = Annotated[str, Field(coerce_numbers_to_str=True)]
 """An id, or a number from 0."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class TrajectorySettings:
     """Which query is shown, and how its candidates are generated.
 
@@ -45,7 +44,7 @@ class TrajectorySettings:
     seed: Seed | None = None
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class ScoresSettings:
     """The corpora, and the histograms of their scores.
 
@@ -58,7 +57,7 @@ class ScoresSettings:
     bins: Annotated[int, Field(ge=1, le=10_000)] = 50
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class AttentionSettings:
     """Which video is shown.
 
@@ -69,7 +68,7 @@ class AttentionSettings:
     video: Id = "0"
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class FramesSettings:
     """Which video is shown.
 
@@ -82,7 +81,7 @@ class FramesSettings:
     seed: Seed = 0
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class HyperbolicSettings:
     """Which points are shown.
 
@@ -95,7 +94,7 @@ class HyperbolicSettings:
     seed: Seed = 0
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class RegistersSettings:
     """Which videos and steps are shown.
 
@@ -110,7 +109,7 @@ class RegistersSettings:
     seed: Seed = 0
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class ExamplesSettings:
     """Which query is shown, and where frames come from.
 

@@ -1,26 +1,25 @@
 """QB-Norm lowers the scores of videos that match every query, using their scores with a bank of other queries."""
 
 from collections.abc import Callable
-from dataclasses import dataclass as record
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from prvr.config.strict import STRICT, Count
+from prvr.config.strict import Count, record
 from prvr.errors import DataError, InputError
 from prvr.stages.matrix import ScoreMatrix
 from prvr.stages.stage import BOTH, STAGES, Encode, Rescore, Stage
 from prvr.types import Direction, TextEmbedding, Texts, VideoEmbedding, tensors_of
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class QueryBank:
     """Statistics of a bank of queries: two numbers per video, for any number of queries.
 
@@ -107,7 +106,7 @@ def qb_norm(
     return QueryBank.of(bank, beta, top_k).normalise(scores)
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class QBNormSettings:
     """The bank of QB-Norm and its temperature."""
 

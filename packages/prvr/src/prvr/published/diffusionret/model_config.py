@@ -7,7 +7,7 @@ from pydantic.dataclasses import dataclass
 
 from prvr.config import RETRIEVERS, STRICT, Registry, RetrieverConfig, own_modules
 from prvr.config.registry import named_parts, registered
-from prvr.config.strict import Factor, Size
+from prvr.config.strict import Factor, Size, record
 from prvr.errors import InputError
 
 TOKEN_COMPAT: dict[str, Registry[Any]] = {name: Registry(f"compat.{name}") for name in ("alignment", "norms")}
@@ -27,7 +27,7 @@ TOKEN_COMPAT["norms"].register("clip", 1e-5, "As the layers of CLIP that it star
 TOKEN_COMPAT["norms"].register("released", 1e-12, "As in the released code.")
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class TokenCompat:
     """Where DiffusionRet's released retriever differs from its paper, which of the two is built."""
 

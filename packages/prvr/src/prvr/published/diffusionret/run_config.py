@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
-from pydantic.dataclasses import dataclass
 
 from prvr.config import OptimConfig, TrainerConfig, config_to_dict, preset_names, read_values, read_yaml_file, validated
 from prvr.config.losses import Weight
 from prvr.config.registry import Registry, named_parts, registered
-from prvr.config.strict import LARGE, MANY, STRICT, Count, Factor, Size
+from prvr.config.strict import LARGE, MANY, Count, Factor, Size, record
 from prvr.errors import InputError
 from prvr.models.pretrained import CARD_HEAD
 from prvr.stages import Direction
@@ -55,7 +54,7 @@ COMPAT["output"].register(
 )
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class RerankerCompat:
     """Choices between DiffusionRet's released code and its paper, where they differ.
 
@@ -71,7 +70,7 @@ Steps = Annotated[int, Field(ge=1, le=10_000)]
 """Steps of a diffusion."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class RerankerConfig:
     """A `CandidateReranker`: its network, its diffusion, and the combination with the retriever's score."""
 
@@ -133,7 +132,7 @@ class RerankerConfig:
         return self
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class CandidatesConfig:
     """The candidates of a row of a training step: the right one and hard wrong ones."""
 
@@ -145,7 +144,7 @@ class CandidatesConfig:
     released code."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class RerankerTrainConfig(TrainerConfig):
     """The training of re-rankers: how long, how much at a time, and where it starts.
 
@@ -165,7 +164,7 @@ class RerankerTrainConfig(TrainerConfig):
     """The split that selects chooses the weight of the probability from these; empty = `reranker.weight` stays."""
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class RerankerRunConfig:
     """A run that trains re-rankers over a frozen retriever: `prvr train --retriever RUN`."""
 

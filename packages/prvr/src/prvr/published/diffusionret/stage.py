@@ -7,11 +7,10 @@ from typing import get_args
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from prvr.config.losses import Weight
-from prvr.config.strict import LARGE, SEED, STRICT, Count
+from prvr.config.strict import LARGE, SEED, Count, record
 from prvr.data.hashes import check_hashes
 from prvr.errors import DataError, InputError
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
@@ -20,7 +19,7 @@ from prvr.stages.stage import STAGES, Encode, Rescore, Stage
 from prvr.types import Direction, FirstStage
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class DiffusionSettings:
     """The use of the generated probability; None for the values of the re-rankers."""
 

@@ -6,11 +6,11 @@ The inheritance branch learns from a teacher, `train.teacher`. Presets: `dl-dkd-
 from collections.abc import Iterator
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
-from prvr.config import CLIPS, FRAME_QUERIES, POOLINGS, STRICT, ModelConfig
+from prvr.config import CLIPS, FRAME_QUERIES, POOLINGS, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
 from prvr.config.model import needs_both_branches
+from prvr.config.strict import record
 
 
 def _frames(model: ModelConfig) -> Iterator[str]:
@@ -39,7 +39,7 @@ POOLINGS.register("linear", "prvr.published.dl_dkd.parts:MappedFrames", "A linea
     "Cosines with frames as a teacher's (DL-DKD).",
     "frame_rows",
 )
-@dataclass(frozen=True, config=STRICT)
+@record
 class FrameDistillationSettings(LossSettings):
     """Draws cosines of queries with frames, in the clip branch, to those in a joint space, see `train.teacher`."""
 

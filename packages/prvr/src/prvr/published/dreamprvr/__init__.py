@@ -6,10 +6,10 @@ The generator itself is `regdiff.registers`. Presets: `dreamprvr-*`.
 from collections.abc import Iterator
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
-from prvr.config import COMPAT, STRICT, ModelConfig
+from prvr.config import COMPAT, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
+from prvr.config.strict import record
 
 
 def _float32(model: ModelConfig) -> Iterator[str]:
@@ -41,7 +41,7 @@ register_loss(
 @register_loss(
     "diffusion", "prvr.published.dreamprvr.denoising:Diffusion", "Denoising of the registers (DreamPRVR).", "diffusion"
 )
-@dataclass(frozen=True, config=STRICT)
+@record
 class DenoisingSettings(LossSettings):
     """Teaches the denoiser of the registers to end in perturbed text embeddings."""
 

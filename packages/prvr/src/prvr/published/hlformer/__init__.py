@@ -6,10 +6,10 @@ Presets: `hlformer-*`.
 from collections.abc import Iterator
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
-from prvr.config import BLOCKS, COMPAT, FUSIONS, STRICT, ModelConfig
+from prvr.config import BLOCKS, COMPAT, FUSIONS, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
+from prvr.config.strict import record
 from prvr.published.gmmformer import shared_positions
 
 
@@ -88,7 +88,7 @@ COMPAT["padding"].register(
     "The cone of a video holds its queries (HLFormer).",
     "pooled",
 )
-@dataclass(frozen=True, config=STRICT)
+@record
 class EntailmentSettings(LossSettings):
     """The entailment cone of a video should hold its queries."""
 

@@ -6,10 +6,10 @@ Presets: `holmes-*`.
 from typing import Annotated, Literal
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
-from prvr.config import COMPAT, STRICT
+from prvr.config import COMPAT
 from prvr.config.losses import LossSettings, register_loss
+from prvr.config.strict import record
 
 COMPAT["transport"].register(
     "masked", "prvr.published.holmes.transport:MASKED", "Similarities of a video's own queries alone."
@@ -27,7 +27,7 @@ Temperature = Annotated[float, Field(ge=0.02, le=1e6)]
 @register_loss(
     "evidence", "prvr.published.holmes.evidence:Evidence", "Scores as evidence for videos (Holmes).", "pooled"
 )
-@dataclass(frozen=True, config=STRICT)
+@record
 class EvidenceSettings(LossSettings):
     """Scores as evidence for the videos of a batch: each branch and their fusion (Holmes)."""
 
@@ -50,7 +50,7 @@ class EvidenceSettings(LossSettings):
     "clips",
     "frames",
 )
-@dataclass(frozen=True, config=STRICT)
+@record
 class DissentSettings(LossSettings):
     """Draws the probabilities of both branches together where both are certain (Holmes)."""
 
@@ -65,7 +65,7 @@ class DissentSettings(LossSettings):
     "pooled",
     "clips",
 )
-@dataclass(frozen=True, config=STRICT)
+@record
 class TransportSettings(LossSettings):
     """Each query should find its own clips of its video (Holmes); off in the warm-up, `train.warm_up_epochs`."""
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
-from prvr.config import CLIPS, POOLINGS, STRICT, ModelConfig
+from prvr.config import CLIPS, POOLINGS, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
-from prvr.config.strict import Count
+from prvr.config.strict import Count, record
 
 
 def _key_clip(model: ModelConfig) -> Iterator[str]:
@@ -35,7 +34,7 @@ POOLINGS.register(
 )
 
 
-@dataclass(frozen=True, config=STRICT)
+@record
 class KeyClipSettings(LossSettings):
     """Compares each query with the frames that its key clip reads of its video, and with what those of others read."""
 
@@ -49,7 +48,7 @@ class KeyClipSettings(LossSettings):
     "Margin ranking by what key clips read (MS-SL).",
     "key_clip",
 )
-@dataclass(frozen=True, config=STRICT)
+@record
 class KeyClipTripletSettings(KeyClipSettings):
     """Margin ranking: what the key clip of a query reads above what another reads, and the query above another."""
 

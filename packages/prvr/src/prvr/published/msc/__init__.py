@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
-from prvr.config import CLIPS, COMPAT, STRICT, ModelConfig
+from prvr.config import CLIPS, COMPAT, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
+from prvr.config.strict import record
 
 
 def merge_stages(rows: int, clips: int) -> list[int]:
@@ -78,7 +78,7 @@ register_loss(
     "Frames find their segment, segments their frames (MSC-PRVR).",
     "merged",
 )
-@dataclass(frozen=True, config=STRICT)
+@record
 class AlignmentSettings(LossSettings):
     """Contrasts frames and segments of a video, which merged clips are, both ways (MSC-PRVR)."""
 

@@ -6,10 +6,9 @@ It weighs words by their confidence, as Holmes does, see `frame_query`. Presets:
 from typing import Literal
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
-from prvr.config import STRICT
 from prvr.config.losses import LossSettings, Weight, register_loss
+from prvr.config.strict import record
 
 
 @register_loss(
@@ -19,7 +18,7 @@ from prvr.config.losses import LossSettings, Weight, register_loss
     "words",
     "frames",
 )
-@dataclass(frozen=True, config=STRICT)
+@record
 class ProxySettings(LossSettings):
     """Videos, and the words of all their queries, as Gaussians, whose samples should match (RAL)."""
 
