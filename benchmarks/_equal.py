@@ -11,7 +11,7 @@ from prvr.data.on_device import matrix_products
 from prvr.models import build_retriever
 from prvr.objective import Objective
 from prvr.training.processes import make_accelerator
-from prvr.training.retrieval import _in_float32
+from prvr.training.retrieval import in_float32
 from prvr.types import Batch
 
 
@@ -29,7 +29,7 @@ def terms_and_gradients(
         with accelerator.autocast():
             output = retriever(batch.to(device))
         if precision == "bf16":
-            output = _in_float32(output)
+            output = in_float32(output)
         generator = torch.Generator().manual_seed(2)
         terms = objective(output, batch.to(device), negatives="random", generator=generator)
         terms["total"].backward()

@@ -272,7 +272,7 @@ def test_a_library_takes_models_of_clips(model: str, here: Path, capsys: pytest.
     with Library("films", home="library", device="cpu") as library:
         assert library.update().encoded == []
     assert main(["library", "films", "--library", "library"]) == 0
-    assert "clips per second" in " ".join(capsys.readouterr().out.split())
+    assert "clips per second" in " ".join(capsys.readouterr().out.replace("│", " ").split())
 
 
 def test_models_of_sentences_that_take_no_videos_are_refused(tmp_path: Path) -> None:

@@ -223,9 +223,8 @@ class RetrievalTask:
             return self._backward_in_parts(videos, info, epoch, step, generator)
         with self.accelerator.autocast():
             output = self.retriever(videos)
-        if self.config.train.precision == "bf16":  # losses exponentiate: they are computed in full precision
-            floats = {name: t.float() for name, t in tensors_of(output).items() if t.is_floating_point()}
-            output = with_tensors(output, floats)
+        if self.config.train.precision == "bf16":
+            output = in_float32(output)  # losses exponentiate: they are computed in full precision
         terms = self.objective(output, videos, generator=generator, **self._loss_options(epoch))
         self.accelerator.backward(terms["total"])
         return terms
@@ -359,3 +358,8 @@ class RetrievalTask:
     def _evaluate(self, split: PackedSplit, **changes: Any) -> EvaluationReport:
         config = EvaluationConfig.of_run(self.config.train, **changes)
         return evaluate(self.retriever, split, config, device=self.accelerator.device)
+
+
+def in_float32(record: Any) -> Any:
+    """Copy of a record with its floating tensors in float32."""
+    return with_tensors(record, {name: t.float() for name, t in tensors_of(record).items() if t.is_floating_point()})
