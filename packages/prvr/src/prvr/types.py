@@ -366,7 +366,7 @@ _Rows = TypeVar("_Rows", bound="Embeddings")  # in place of Self, which the chec
 class Embeddings:
     """Rows of tensors that are indexed and moved together."""
 
-    def __getitem__(self: _Rows, rows: slice | Int[Tensor, " n"]) -> _Rows:
+    def __getitem__(self: _Rows, rows: slice | Int[Tensor, " n"] | Bool[Tensor, " m"]) -> _Rows:
         return with_tensors(self, {name: tensor[rows] for name, tensor in tensors_of(self).items()})
 
     def to(self: _Rows, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> _Rows:

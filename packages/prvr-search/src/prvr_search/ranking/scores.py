@@ -20,6 +20,7 @@ from prvr_search.ranking.snapshot import Numbers, Snapshot, unpacked
 from prvr_search.vectors.files import Arrays
 from prvr_search.vectors.model import CLIP_TIMES, Queries, Rescores, Rows, SearchModel, Vector, unit
 
+Cosines = Float32[np.ndarray, "_ q"]
 _ROUNDING = 1e-5  # how far sums in another order may be off
 _TIES = 64  # so many more than k are scored by themselves, where they are as good
 
@@ -125,14 +126,14 @@ def nearly_best(videos: Numbers, scores: Vector | None, k: int) -> list[int]:
     return videos[np.argsort(-values, kind="stable")][: k + _TIES].tolist()
 
 
-def cosines_of(model: SearchModel, arrays: Arrays, text: Queries) -> dict[str, Rows]:
+def cosines_of(model: SearchModel, arrays: Arrays, text: Queries) -> dict[str, Cosines]:
     """Of queries with the rows of each kind that counts."""
     clips, frames = text[:, : model.dim], text[:, -model.dim :]  # the same, where a query has only one vector
     kinds = ("clips", model.clip_weight or model.frames_by_clip, clips), ("frames", model.frame_weight, frames)
     return {name: _unit_cosines(unpacked(arrays, name), queries) for name, counts, queries in kinds if counts}
 
 
-def window_scores(model: SearchModel, arrays: Arrays, cosines: Mapping[str, Rows]) -> Rows:
+def window_scores(model: SearchModel, arrays: Arrays, cosines: Mapping[str, Cosines]) -> Cosines:
     """Of every window with every query, as the model weighs clips and frames."""
     windows, total = len(arrays["steps"]), np.float32(0)
     for name, weight in (("clips", model.clip_weight), ("frames", model.frame_weight)):
@@ -277,6 +278,6 @@ def _level_ends(count: int) -> Numbers:
     return np.cumsum(level_counts(count))
 
 
-def _unit_cosines(rows: Rows, queries: Rows) -> Rows:
+def _unit_cosines(rows: Rows, queries: Float32[np.ndarray, "q d"]) -> Cosines:
     """Cosines of unit rows with queries."""
     return (torch.from_numpy(rows) @ unit_rows(torch.from_numpy(queries)).mT).numpy()
