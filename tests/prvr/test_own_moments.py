@@ -1,6 +1,7 @@
 """One score ranks videos and their rows; moments of a model's own part are judged and kept with it."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -83,6 +84,17 @@ def test_moments_of_a_video_of_one_row_are_not_reported(packed: PackedSplit) -> 
     table = moment_baselines_table(report)
     assert table is not None
     assert "its videos have one row each" in str(table.caption)
+
+
+def test_moments_that_are_all_short_are_told_once(packed: PackedSplit) -> None:
+    report = evaluate(OneRow(512, 48), packed, FEW)
+    assert len({one.queries for one in report.baselines}) == 1  # of every kind and share
+    fewer = [replace(one, queries=one.queries - (one.below < 1)) for one in report.baselines]
+    for rows, said in ((report.baselines, True), (tuple(fewer), False)):
+        table = moment_baselines_table(replace(report, baselines=rows))
+        assert table is not None
+        assert table.row_count == (6 if said else 12)
+        assert ("all moments are below 70% of their video" in str(table.caption)) == said
 
 
 class Told(Stage):

@@ -253,7 +253,7 @@ def test_moments_of_ones_own_are_judged_drawn_and_searched(
     assert main(["evaluate", "run", "--import", "own_moments", "-q"]) == 0
     printed = capsys.readouterr().out
     assert "beside answers that read no query" in printed
-    assert "below 70%" in printed
+    assert printed.count("below 70%") == 1  # as all of them are
     assert main(["plot", "examples", "run", "--output", "examples.png", "--import", "own_moments", "-q"]) == 0
     model = load_pretrained(tmp_path / "run" / "best")
     assert [*model.moment_heads] == ["boundaries"]

@@ -142,11 +142,14 @@ def moment_baselines_table(report: EvaluationReport) -> Table | None:
     """The first moments beside answers that read no query; None if no moment is known."""
     if not report.baselines:
         return None
-    caption = None if report.moments else "moments of this model: not reported, its videos have one row each"
+    rows = [one for one in report.baselines if one.below == 1 or one.queries < report.baselines[0].queries]
+    notes = [] if report.moments else ["moments of this model: not reported, its videos have one row each"]
+    if rows[-1].below == 1:
+        notes.append(f"all moments are below {report.baselines[-1].below:.0%} of their video")
     columns = ("IoU", "queries", "model", "whole video", "middle third", "random part")
-    table = new_table("R@1 of moments beside answers that read no query", caption, [""], columns)
+    table = new_table("R@1 of moments beside answers that read no query", "\n".join(notes) or None, [""], columns)
     below = 1.0
-    for one in report.baselines:
+    for one in rows:
         if one.below != below:
             table.add_section()
         below = one.below
