@@ -104,9 +104,9 @@ def test_queries_that_no_video_answers_are_told_by_their_best_score(model, packe
         encoded, unanswered = encode_split(model, packed), encode_split(model, others)
     videos = VideoEmbedding.cat(encoded.videos)
     best = [model.score(split.text, videos).total.amax(1).double().numpy() for split in (encoded, unanswered)]
-    found = rejection(Pipeline(model), encoded, unanswered)
-    assert found.auroc == pytest.approx(rejection_auroc(*best)[0], abs=1e-3)
-    assert found.queries == len(unanswered.query_ids)
+    result = rejection(Pipeline(model), encoded, unanswered)
+    assert result.auroc == pytest.approx(rejection_auroc(*best)[0], abs=1e-3)
+    assert result.queries == len(unanswered.query_ids)
 
 
 @pytest.mark.parametrize("clips", [True, False])

@@ -95,6 +95,10 @@ def test_moments_that_are_all_short_are_told_once(packed: PackedSplit) -> None:
         assert table is not None
         assert table.row_count == (6 if said else 12)
         assert ("all moments are below 70% of their video" in str(table.caption)) == said
+    long = tuple(one for one in report.baselines if one.below == 1)  # no moment is below the share
+    table = moment_baselines_table(replace(report, baselines=long))
+    assert table is not None
+    assert "all moments" not in str(table.caption)
 
 
 class Told(Stage):

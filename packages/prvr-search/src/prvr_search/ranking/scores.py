@@ -127,14 +127,14 @@ def nearly_best(videos: Numbers, scores: Vector | None, k: int) -> list[int]:
 
 
 def cosines_of(model: SearchModel, arrays: Arrays, text: Queries) -> dict[str, Cosines]:
-    """Of queries with the rows of each kind that counts."""
+    """The cosines of queries with the rows of each kind that counts."""
     clips, frames = text[:, : model.dim], text[:, -model.dim :]  # the same, where a query has only one vector
     kinds = ("clips", model.clip_weight or model.frames_by_clip, clips), ("frames", model.frame_weight, frames)
     return {name: _unit_cosines(unpacked(arrays, name), queries) for name, counts, queries in kinds if counts}
 
 
 def window_scores(model: SearchModel, arrays: Arrays, cosines: Mapping[str, Cosines]) -> Cosines:
-    """Of every window with every query, as the model weighs clips and frames."""
+    """The score of every window with every query, as the model weighs clips and frames."""
     windows, total = len(arrays["steps"]), np.float32(0)
     for name, weight in (("clips", model.clip_weight), ("frames", model.frame_weight)):
         if not weight:

@@ -147,7 +147,7 @@ class Registry(Generic[P]):
 
 
 Makers = Registry[Callable[..., Any]]
-"""Of parts that are called to make something."""
+"""A registry of parts that are called to make something."""
 
 
 def named_parts(registries: Mapping[str, Registry[Any]], record: Any) -> dict[str, Entry[Any]]:

@@ -30,7 +30,7 @@ SEED = 2**32 - 1
 """The largest seed that torch, NumPy and Python all take."""
 
 Width = Annotated[int, Field(ge=0, le=MANY)]
-"""Of features; 0 where it is that of the data."""
+"""The width of features; 0 where it is that of the data."""
 
 Size = Annotated[int, Field(ge=1, le=65_536)]
 """A width, or the length of a sequence."""
@@ -42,19 +42,19 @@ Depth = Annotated[int, Field(ge=1, le=256)]
 """Layers or blocks, one after the other."""
 
 Steps = Annotated[int, Field(ge=1, le=10_000)]
-"""Of a diffusion."""
+"""The steps of a diffusion."""
 
 Count = Annotated[int, Field(ge=1, le=MANY)]
 """How many are held at once."""
 
 Number = Annotated[int, Field(ge=0, le=LARGE)]
-"""Of what is counted from 0."""
+"""A number that is counted from 0, such as an epoch."""
 
 Times = Annotated[int, Field(ge=1, le=LARGE)]
-"""Of what is counted from 1."""
+"""A number that is counted from 1, such as epochs or steps in all."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
-"""Of a whole."""
+"""A share of a whole."""
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
 """A share that leaves something over."""

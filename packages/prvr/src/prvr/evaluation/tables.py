@@ -144,7 +144,7 @@ def moment_baselines_table(report: EvaluationReport) -> Table | None:
         return None
     rows = [one for one in report.baselines if one.below == 1 or one.queries < report.baselines[0].queries]
     notes = [] if report.moments else ["moments of this model: not reported, its videos have one row each"]
-    if rows[-1].below == 1:
+    if len(rows) < len(report.baselines):
         notes.append(f"all moments are below {report.baselines[-1].below:.0%} of their video")
     columns = ("IoU", "queries", "model", "whole video", "middle third", "random part")
     table = new_table("R@1 of moments beside answers that read no query", "\n".join(notes) or None, [""], columns)
