@@ -1151,6 +1151,55 @@ PRVR = (
         "a line is shown with the score of a picture",
         "prvr/test_search_output.py",
     ),
+    Mutant(
+        "prvr/training/closed_form.py",
+        "4 * sums.rounding * rows.trace() + torch.finfo(rows.dtype).tiny",
+        "torch.finfo(rows.dtype).eps",
+        "a rounding error that does not grow with the rows",
+        "prvr/test_training_closed_form.py::test_a_fit_to_few_videos",
+    ),
+    Mutant(
+        "prvr/training/closed_form.py",
+        "rows.trace().clamp(min=0) + error",
+        "rows.trace() + error",
+        "a variance below 0 by rounding",
+        "prvr/test_training_closed_form.py::test_a_fit_to_few_videos",
+    ),
+    Mutant(
+        "prvr/cli/console.py",
+        "(*command, *import_options())",
+        "command",
+        "the next command without its imports",
+        "prvr/test_next.py::test_a_retriever_of_ones_own_below_a_stage_and_in_a_table",
+    ),
+    Mutant(
+        "prvr/scoring.py",
+        "(start < 0) | (stop > 1)",
+        "(start < 0)",
+        "moments that end after their video",
+        "prvr/test_own_moments.py",
+    ),
+    Mutant(
+        "prvr/data/packed_files.py",
+        'if name != "clips"',
+        'if name != "words"',
+        "offsets of the wrong matrix left out",
+        "prvr/test_data_pack.py",
+    ),
+    Mutant(
+        "prvr/data/sampling.py",
+        "levels.append(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12))",
+        "levels.append(sums)",
+        "means that are not of unit length",
+        "prvr/test_data_segment.py",
+    ),
+    Mutant(
+        "prvr/evaluation/metrics.py",
+        "share = len(ranks) / max(len(ranks) + misses, 1)",
+        "share = 1",
+        "queries without a rank left out of the recalls",
+        "prvr/test_evaluation.py prvr/test_report.py",
+    ),
 )
 MUTANTS = {"lorentz": LORENTZ, "regdiff": REGDIFF, "prvr": PRVR}
 
