@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 
 from prvr.encoders import FeatureSpec, Identity
+from prvr_search.films import Film
 from prvr_search.films.info import FIELDS_VERSION
 from prvr_search.films.listing import list_videos
-from prvr_search.store.features import Film, feature_file, write_features
+from prvr_search.store.features import encoder_key, feature_file, write_features
 from prvr_search.store.store import Store
 
 DIM, RATE = int(os.environ.get("DIM", "512")), 2.0
@@ -75,10 +76,11 @@ def write_library(base: Path, count: int) -> None:
         film = Film(
             sha256, duration=len(rows) / RATE, width=640, height=360, codec="h264", version=FIELDS_VERSION, spec=spec
         )
-        write_features(feature_file(store.home, film.key, sha256), film, rows, (), durable=False)
+        write_features(feature_file(store.home, encoder_key(spec), sha256), film, rows, (), durable=False)
         places.append(video._replace(sha256=sha256))
     store.folders.see(films, places)
-    store.folders.use_encoder(films, spec)
+    with store.folders.changing(films) as folder:
+        folder.encoder = spec
 
 
 NAME = "libraries:Encoder"

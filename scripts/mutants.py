@@ -901,8 +901,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/store/features.py",
-        "if (film.key, film.sha256) != (",
-        "if (film.key, film.sha256) == (0,",
+        "if (encoder_key(spec), film.sha256) != (",
+        "if (encoder_key(spec), film.sha256) == (0,",
         "features of another film under the name of one",
         "prvr/test_library_damage.py::test_an_import_takes_what_proves_itself_and_skips_the_rest[heads]",
     ),

@@ -13,9 +13,8 @@ from prvr.config import BlockConfig, ModelConfig
 from prvr.data.hashes import hash_file
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures, open_encoder
 from prvr_search import Library, SearchModel, VideoIndex, open_model
-from prvr_search.films import list_videos
+from prvr_search.films import Film, list_videos
 from prvr_search.films.info import FIELDS_VERSION
-from prvr_search.store.features import Film
 from prvr_search.store.store import Store
 
 QUERY = "a red square moves left"

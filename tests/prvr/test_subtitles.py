@@ -221,7 +221,7 @@ def test_a_library_of_an_older_version_learns_what_is_said(films: Path) -> None:
     with Library(films, encoder=NAME) as library:
         store, spec = library.store, library.spec
         for film in store.films(encoder_key(spec)).values():
-            rows = store.read(film.key, film.sha256).rows
+            rows = store.read(encoder_key(film.spec), film.sha256).rows
             store.add(replace(film, version=1, codec="unknown"), rows)
     search(films, "something red")
     with Library(films, encoder=NAME) as library:

@@ -74,7 +74,7 @@ def test_any_container_gives_the_frames_in_the_middle_of_each_period(tmp_path: P
     """Also where it is read again, from the beginning or from elsewhere."""
     path = write_video(tmp_path / name, plain(VALUES), codec=codec)
     with open_video(path) as video:
-        assert video.info.duration == (None if name == "a.h264" else pytest.approx(5.0, abs=0.01))
+        assert video.info.duration == (0.0 if name == "a.h264" else pytest.approx(5.0, abs=0.01))
         for _ in range(2):
             frames = list(video.sample(5.0))
             assert [frame.time for frame in frames] == pytest.approx([0.1 + 0.2 * k for k in range(25)])

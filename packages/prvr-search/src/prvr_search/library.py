@@ -23,7 +23,7 @@ from prvr.encoders import (
 )
 from prvr.encoders.own import is_own
 from prvr.errors import DataError, InputError
-from prvr_search.films import Listing, VideoPath, list_videos
+from prvr_search.films import Film, Listing, VideoPath, list_videos
 from prvr_search.films.info import check_rate
 from prvr_search.films.listing import below
 from prvr_search.films.toy_videos import default_encoder, foreign_video
@@ -35,7 +35,7 @@ from prvr_search.ranking.results import SearchResult
 from prvr_search.ranking.snapshot import Videos
 from prvr_search.recognisers import open_recogniser
 from prvr_search.store.encoding import Progress, Unreadable, Update
-from prvr_search.store.features import Features, Film, encoder_key
+from prvr_search.store.features import Features, encoder_key
 from prvr_search.store.proof import stamp_at
 from prvr_search.store.store import LibraryUnwritable, Store, feature_files
 from prvr_search.store.upkeep import prune

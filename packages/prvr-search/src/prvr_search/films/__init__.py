@@ -8,12 +8,13 @@ Examples:
 
 from prvr_search.films.clips import CONTAINERS, VideoClip, clip_name, write_clip
 from prvr_search.films.decode import Frame, VideoFile, open_video
-from prvr_search.films.info import Limits, VideoError, VideoInfo
-from prvr_search.films.listing import Listing, VideoPath, list_videos
+from prvr_search.films.info import Film, Limits, VideoError, VideoPath
+from prvr_search.films.listing import Listing, list_videos
 from prvr_search.films.subtitles import SubtitleLine
 
 __all__ = [
     "CONTAINERS",
+    "Film",
     "Frame",
     "Limits",
     "Listing",
@@ -21,7 +22,6 @@ __all__ = [
     "VideoClip",
     "VideoError",
     "VideoFile",
-    "VideoInfo",
     "VideoPath",
     "clip_name",
     "list_videos",

@@ -176,7 +176,7 @@ def _start_of_copy(video: VideoFile, start: float, exact: bool | None) -> Fracti
     while first is not None and not video.stands_alone(first):
         before = video.key_frame(max(0.0, float(first) - back)) if exact is False else None
         first, back = before if before is not None and before < first else None, 2 * back
-    if length is not None and start >= length:
+    if length and start >= length:
         reason = f"it lasts {length:.2f} s, the clip starts at {start:.2f} s"
         raise VideoError(video.path, reason, "Name an earlier time.")
     return first
@@ -246,7 +246,7 @@ def encode_part(
         sound = sound_file.sound(start, end, encoding.patience)
         last, has_sound = _encode(frames, sound, start, file, kind, encoding)
     length = video.info.duration
-    return end if length is None else min(end, max(length, last)), has_sound
+    return min(end, max(length, last)) if length else end, has_sound
 
 
 def _encode(

@@ -61,7 +61,7 @@ class VideoFile:
         info: what the file states.
         warnings: what is wrong with the file; complete once all frames are read.
         origin: the time stamp of the start, in seconds.
-        duration: in seconds; as the file states until all frames are read, then the end of the last one.
+        duration: in seconds; as the file states, or 0, until all frames are read, then the end of the last one.
     """
 
     def __init__(self, path: Path, file: "_Source", limits: Limits) -> None:
@@ -70,7 +70,7 @@ class VideoFile:
         self._open()
         self.info = info_of(self._container, self._stream, self.origin)
         self.duration = self.info.duration
-        check_size(path, self.info.width, self.info.height, self.info.duration, limits)
+        check_size(path, self.info.width, self.info.height, self.duration, limits)
 
     def close(self) -> None:
         """Closes the container; what still reads it raises RuntimeError."""
@@ -102,7 +102,7 @@ class VideoFile:
         """
         check_rate(rate)
         self._seek(0.0)
-        stated, most = math.floor((self.info.duration or 0) * rate), self._limits.samples
+        stated, most = math.floor(self.info.duration * rate), self._limits.samples
         number = 0
         for frame, samples in groupby(resample(self._timed(rate), Fraction(rate)), key=itemgetter(1)):
             picture = self._picture(frame)
@@ -403,7 +403,7 @@ class VideoFile:
         if parts:
             self.warnings.append(f"time stamps jump back ({parts}): the parts were concatenated")
         stated, end = self.info.duration, float(start + length)
-        if stated is not None and end < 0.98 * stated - 1:
+        if end < 0.98 * stated - 1:
             seconds = f"frames end at {end:.1f} s of {stated:.1f} s"
             self.warnings.append(f"{seconds}: truncated or damaged, or only audio continues")
         self.duration = end or stated

@@ -1,4 +1,4 @@
-"""What a video file states before it is decoded, when it was filmed, and what is wrong where it cannot be read."""
+"""What is known of a film and of the places where it was seen, and what is wrong where it cannot be read."""
 
 import math
 import os
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from prvr.encoders.entries import FeatureSpec, VideoEntry
 from prvr.errors import DISK_FULL, DataError, InputError
 
 MEND = "Convert it with another program, or remove it."
@@ -24,7 +25,7 @@ _MOST_PIXELS = 2**31 - 1  # FFmpeg counts no further
 
 
 FIELDS_VERSION = 3
-"""Raise it with every new field of `describe`: videos that are known already are then described again, not encoded."""
+"""Raise it with every field of `Film` that is kept: known videos are then described again, none is encoded again."""
 
 
 @dataclass(frozen=True)
@@ -49,32 +50,102 @@ class Limits:
             )
 
 
-@dataclass(frozen=True)
-class VideoInfo:
-    """What a file states about its video stream before it is decoded.
+class VideoPath(NamedTuple):
+    """A video file below a folder.
 
     Args:
-        width, height: as stored, before rotation.
-        codec: for example `h264`.
-        duration: when the last frame ends, in seconds from where a player starts; None where the file does not say.
-        frame_rate: the average, per second; None where the file does not state it.
-        base_rate: the rate, per second, of which all time stamps are multiples, where the file lets FFmpeg guess it.
-        comment: what whoever made the file has written into it.
-        start_time: the time stamp of the start, in seconds; at least 0, from which most browsers count.
-        timecode: of the first frame, as of SMPTE; empty where the file states none.
-        filmed: the date that the file states, as of `prvr_search.films.info.container_date`.
+        id: its path below the folder, with `/`.
+        file: its absolute path.
+        size: in bytes.
+        mtime_ns: when its content was last changed, in ns since 1970.
+        volume: identifies the file system that holds it.
+        inode, changed_ns: its number there, and when anything of it was last changed; 0 where that is not known.
+        sha256: of its content, where that is known.
     """
 
-    width: int
-    height: int
-    codec: str
-    duration: float | None
-    frame_rate: float | None
+    id: str
+    file: str
+    size: int
+    mtime_ns: int
+    volume: str = ""
+    inode: int = 0
+    changed_ns: int = 0
+    sha256: str = ""
+
+    @property
+    def state(self) -> tuple[str, int, int]:
+        """What tells that the file is the one that was seen: path, size and time of change."""
+        return self.file, self.size, self.mtime_ns
+
+    @property
+    def path(self) -> Path:
+        """Its absolute path."""
+        return Path(self.file)
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the file still has this size and time of change."""
+        try:
+            now = self.path.stat()
+        except OSError:
+            return False
+        return (now.st_size, now.st_mtime_ns) == (self.size, self.mtime_ns)
+
+
+@dataclass(frozen=True)
+class Film:
+    """What is known of the content of a video, wherever it lies: what an open file states, and what a library keeps.
+
+    Args:
+        sha256: of the file; empty while that is not known.
+        frames: the number of rows of features.
+        duration: when the last frame ends, in seconds from where a player starts; 0 where the file does not say.
+        width, height: as stored, before rotation.
+        codec: for example `h264`.
+        start_time: the time stamp of the start, in seconds; at least 0, from which most browsers count.
+        version: of these fields, see `FIELDS_VERSION`; 0 where it is to be described again.
+        lines: the number of lines of its own text tracks, or of those that a recogniser gave.
+        reason, remedy: why it cannot be encoded and what to do; empty if it can.
+        filmed: the date that the file states, as of `container_date`.
+        warnings: what was wrong with the file.
+        frame_rate: the average, per second; None where the file does not state it. This and what follows is not kept.
+        base_rate: the rate, per second, of which all time stamps are multiples, where the file lets FFmpeg guess it.
+        comment: what whoever made the file has written into it.
+        timecode: of the first frame, as of SMPTE; empty where the file states none.
+        digest: the hash of the file of its features.
+        stamp: of that file, see `prvr_search.store.proof.stamp_of`.
+        spec: its features; None: it was only described.
+    """
+
+    sha256: str = ""
+    frames: int = 0
+    duration: float = 0.0
+    width: int = 0
+    height: int = 0
+    codec: str = ""
+    start_time: float = 0.0
+    version: int = 0
+    lines: int = 0
+    reason: str = ""
+    remedy: str = ""
+    filmed: str = ""
+    warnings: tuple[str, ...] = ()
+    frame_rate: float | None = None
     base_rate: float | None = None
     comment: str = ""
-    start_time: float = 0.0
     timecode: str = ""
-    filmed: str = ""
+    digest: str = ""
+    stamp: tuple[int, int, int, int] = (0, 0, 0, 0)
+    spec: FeatureSpec | None = None
+
+    def at(self, video: VideoPath) -> VideoEntry:
+        """The record of the video at a place, as results and exports have it."""
+        guess = self.frames / self.spec.rate if self.spec is not None else 0.0
+        return VideoEntry(
+            *video[:4], self.sha256, self.duration or guess, self.frames, self.width, self.height, self.codec,
+            self.warnings, self.start_time, self.digest,
+            *film_date(self.filmed, video.id, video.mtime_ns),
+        )  # fmt: skip
 
 
 class VideoError(DataError):
@@ -145,14 +216,14 @@ def video_stream(path: Path, container: Any) -> Any:
     raise VideoError(path, "no frame found: truncated, or not a video", "Copy it again, or remove it.")
 
 
-def info_of(container: Any, stream: Any, start: Fraction) -> VideoInfo:
+def info_of(container: Any, stream: Any, start: Fraction) -> Film:
     """What an open container states of a stream.
 
     Args:
         container, stream: of PyAV.
         start: the time stamp of the start, in seconds.
     """
-    seconds, begins = None, stream.start_time
+    seconds, begins = Fraction(0), stream.start_time
     if begins is None and container.start_time is None:
         pass  # a stream without time stamps: FFmpeg guesses from the bit rate, and is wrong by any factor
     elif stream.duration is not None and stream.time_base:
@@ -167,11 +238,11 @@ def info_of(container: Any, stream: Any, start: Fraction) -> VideoInfo:
     codec = stream.codec_context
     parts = container, stream, *container.streams  # that of the timecode among them
     tags = [{key.lower(): value for key, value in part.metadata.items()} for part in parts]
-    return VideoInfo(
+    return Film(
         width=codec.width,
         height=codec.height,
         codec=codec.name,
-        duration=float(seconds) if seconds and seconds > 0 else None,
+        duration=float(max(seconds, 0)),
         frame_rate=float(pace) if pace and pace > 0 else None,
         base_rate=float(base) if (base := stream.base_rate) else None,
         comment=tags[0].get("comment", ""),
@@ -181,7 +252,7 @@ def info_of(container: Any, stream: Any, start: Fraction) -> VideoInfo:
     )
 
 
-def check_size(path: Path, width: int, height: int, seconds: float | None, limits: Limits) -> None:
+def check_size(path: Path, width: int, height: int, seconds: float, limits: Limits) -> None:
     """Refuses a picture or a duration beyond the limits.
 
     Raises:
@@ -190,7 +261,7 @@ def check_size(path: Path, width: int, height: int, seconds: float | None, limit
     if width * height > limits.pixels:
         reason = f"frames of {width} x {height} pixels; the limit is {limits.pixels:,} pixels"
         raise VideoError(path, reason, "Scale it down, or raise the limit.")
-    if seconds is not None and seconds > limits.seconds:
+    if seconds > limits.seconds:
         reason = f"{seconds:,.0f} s long; the limit is {limits.seconds:,.0f} s"
         raise VideoError(path, reason, "Cut it, or raise the limit.")
 

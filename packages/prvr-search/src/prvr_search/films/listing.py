@@ -8,56 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path
-from typing import NamedTuple
 
 from prvr.encoders.entries import SUFFIXES
 from prvr.errors import DataError
+from prvr_search.films.info import VideoPath
 from prvr_search.films.subtitles import FORMATS, named_video
 
 EXCLUDED = (".*", "$RECYCLE.BIN", "#recycle", "@eaDir", "System Volume Information", "lost+found")
 """Patterns of names that are never searched: hidden files, trash, and folders of the system."""
-
-
-class VideoPath(NamedTuple):
-    """A video file below a folder.
-
-    Args:
-        id: its path below the folder, with `/`.
-        file: its absolute path.
-        size: in bytes.
-        mtime_ns: when its content was last changed, in ns since 1970.
-        volume: identifies the file system that holds it.
-        inode, changed_ns: its number there, and when anything of it was last changed; 0 where that is not known.
-        sha256: of its content, where that is known.
-    """
-
-    id: str
-    file: str
-    size: int
-    mtime_ns: int
-    volume: str = ""
-    inode: int = 0
-    changed_ns: int = 0
-    sha256: str = ""
-
-    @property
-    def state(self) -> tuple[str, int, int]:
-        """What tells that the file is the one that was seen: path, size and time of change."""
-        return self.file, self.size, self.mtime_ns
-
-    @property
-    def path(self) -> Path:
-        """Its absolute path."""
-        return Path(self.file)
-
-    @property
-    def unchanged(self) -> bool:
-        """Whether the file still has this size and time of change."""
-        try:
-            now = self.path.stat()
-        except OSError:
-            return False
-        return (now.st_size, now.st_mtime_ns) == (self.size, self.mtime_ns)
 
 
 @dataclass(frozen=True)

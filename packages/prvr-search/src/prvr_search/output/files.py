@@ -22,7 +22,7 @@ from prvr.data.atomic import write_output
 from prvr.encoders import VideoEntry
 from prvr.errors import InputError, require
 from prvr.reading import is_unicode, printable
-from prvr_search.films import SubtitleLine, VideoError, VideoInfo, open_video
+from prvr_search.films import Film, SubtitleLine, VideoError, open_video
 from prvr_search.ranking.results import SearchResult
 
 FORMAT = 3
@@ -200,7 +200,7 @@ def timeline(
         raise InputError(f"{suffix} cannot hold this timeline ({error}). Write .otio.") from error
 
 
-def _clock(otio: Any, info: VideoInfo) -> tuple[float, Any]:
+def _clock(otio: Any, info: Film) -> tuple[float, Any]:
     """The rate of a film, and the timecode of its first frame."""
     rate = info.frame_rate or 25.0
     if info.base_rate and abs(info.base_rate - rate) <= _NEAR * rate:  # of a variable rate, without dropped frames

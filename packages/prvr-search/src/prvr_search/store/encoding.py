@@ -19,13 +19,12 @@ from prvr.data.on_device import read_ahead
 from prvr.encoders import ClipEncoder, ClipWindow, VideoEncoder
 from prvr.encoders.entries import FeatureSpec
 from prvr.errors import DataError
+from prvr_search.films import Film, Frame, Listing, SubtitleLine, VideoError, VideoFile, VideoPath, open_video
 from prvr_search.films.clips import CLIP
-from prvr_search.films.decode import Frame, VideoFile, open_video
-from prvr_search.films.info import FIELDS_VERSION, VideoError, check_rate
-from prvr_search.films.listing import Listing, VideoPath
-from prvr_search.films.subtitles import SubtitleLine, read_tracks
+from prvr_search.films.info import FIELDS_VERSION, check_rate
+from prvr_search.films.subtitles import read_tracks
 from prvr_search.recognisers import Recogniser
-from prvr_search.store.features import Features, FeaturesUnreachable, Film, check_line, encoder_key
+from prvr_search.store.features import Features, FeaturesUnreachable, check_line, encoder_key
 from prvr_search.store.store import LibraryUnwritable, Store
 
 logger = logging.getLogger(__name__)
@@ -207,15 +206,11 @@ class Update:
 
     def _keep(self, known: Film, file: VideoFile, rows: np.ndarray | None) -> None:
         """Keeps what the open file of a video states and its features, with the lines of its text tracks."""
-        info = file.info
         film = replace(
-            known,
-            duration=known.duration or file.duration or 0.0,
-            width=info.width,
-            height=info.height,
-            codec=info.codec,
-            start_time=info.start_time,
-            filmed=info.filmed,
+            file.info,
+            sha256=known.sha256,
+            spec=known.spec,
+            duration=known.duration or file.duration,
             warnings=known.warnings or tuple(file.warnings),
             version=FIELDS_VERSION,
         )
@@ -259,7 +254,7 @@ class Update:
                 continue
             try:
                 with open_video(video.path) as file:
-                    self._keep(film, file, self.store.read(film.key, film.sha256).rows)
+                    self._keep(film, file, self.store.read(encoder_key(film.spec), film.sha256).rows)
             except DataError as error:
                 logger.debug("%s: not described again (%s)", video.id, error)
 
@@ -353,7 +348,7 @@ def _parts(video: VideoFile, encoder: VideoEncoder, rate: float) -> Iterator[tup
     """The clips of a video, or its frames, prepared, and how many times in a row each is there."""
     if isinstance(encoder, ClipEncoder):
         frames = _prepared(video, encoder, encoder.window.frames / encoder.window.seconds)
-        parts = _clips(frames, encoder.window, rate, lambda: video.duration or 0.0)
+        parts = _clips(frames, encoder.window, rate, lambda: video.duration)
     else:
         parts = ((frame,) for frame in _prepared(video, encoder, rate))
     for _, group in groupby(parts, key=lambda part: [id(frame.pixels) for frame in part]):

@@ -12,13 +12,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float32
 
-from prvr.encoders import FeatureSpec, VideoEntry
+from prvr.encoders import FeatureSpec
 from prvr.errors import DataError
 from prvr.reading import is_unicode, parse_json, parse_record, short
-from prvr_search.films.info import check_rate, film_date
-from prvr_search.films.listing import VideoPath
+from prvr_search.films.info import Film, check_rate
 from prvr_search.films.subtitles import SubtitleLine
-from prvr_search.store.proof import Stamp, read_proven, stamp_of, write_proven
+from prvr_search.store.proof import read_proven, stamp_of, write_proven
 
 FEATURES, SUFFIX = "features", ".features"
 Features = Float32[np.ndarray, "n f"]
@@ -27,61 +26,12 @@ DESCRIBED, RECOGNISED = "described", "lines-"
 """The key of films that were described and not encoded, and what the keys of recognisers begin with."""
 _LONGEST = 1e10  # seconds: three centuries, since time stamps may count from 1970 or from 1904
 _SHA256, _KEY = re.compile("[0-9a-f]{64}"), re.compile(f"({RECOGNISED})?[0-9a-f]{{16}}|{DESCRIBED}")
-_OF_FILE = ("digest", "stamp", "spec")  # fields that a file does not hold of itself
+_NOT_KEPT = {"frame_rate", "base_rate", "comment", "timecode", "digest", "stamp", "spec"}  # fields of `Film`
 _PART = 4096  # rows that are compared at a time
 
 
 class FeaturesUnreachable(DataError):
     """The features of a video can be neither read nor written now: a link leads out, or the system refuses."""
-
-
-@dataclass(frozen=True)
-class Film:
-    """What is kept of a video for an encoder, beside its features.
-
-    Args:
-        sha256: of the video.
-        frames: the number of rows of features.
-        duration, width, height, codec, start_time, warnings: as of `prvr.encoders.VideoEntry`.
-        version: of these fields, see `prvr_search.films.info.FIELDS_VERSION`; 0 where it is to be described again.
-        lines: the number of lines of its own text tracks, or of those that a recogniser gave.
-        reason, remedy: why it cannot be encoded and what to do; empty if it can.
-        filmed: the date that the file states, see `prvr_search.films.info.VideoInfo`.
-        digest: the hash of the file that holds this; not written there, as the following.
-        stamp: of that file.
-        spec: its features; None: it was only described.
-    """
-
-    sha256: str
-    frames: int = 0
-    duration: float = 0.0
-    width: int = 0
-    height: int = 0
-    codec: str = ""
-    start_time: float = 0.0
-    version: int = 0
-    lines: int = 0
-    reason: str = ""
-    remedy: str = ""
-    filmed: str = ""
-    warnings: tuple[str, ...] = ()
-    digest: str = ""
-    stamp: Stamp = (0, 0, 0, 0)
-    spec: FeatureSpec | None = None
-
-    @property
-    def key(self) -> str:
-        """The key of the encoder."""
-        return encoder_key(self.spec)
-
-    def at(self, video: VideoPath) -> VideoEntry:
-        """The record of the video at a place."""
-        guess = self.frames / self.spec.rate if self.spec is not None else 0.0
-        return VideoEntry(
-            *video[:4], self.sha256, self.duration or guess, self.frames, self.width, self.height, self.codec,
-            self.warnings, self.start_time, self.digest,
-            *film_date(self.filmed, video.id, video.mtime_ns),
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -197,7 +147,7 @@ def write_features(
     film = replace(film, frames=len(rows), lines=len(lines))
     array = np.ascontiguousarray(rows, "<f2" if _fits_half(rows) else "<f4")
     head = {
-        "film": {name: value for name, value in asdict(film).items() if name not in _OF_FILE},
+        "film": {name: value for name, value in vars(film).items() if name not in _NOT_KEPT},
         "spec": film.spec and asdict(film.spec),
         "type": array.dtype.str,
         "lines": [astuple(line)[: None if line.kind else -1] for line in lines],
@@ -225,7 +175,7 @@ def read_features(path: Path) -> FeatureFile:
         film = replace(head.film, digest=digest, stamp=stamp, spec=spec)
         if spec is not None:
             check_spec(spec)
-        if (film.key, film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
+        if (encoder_key(spec), film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
             raise ValueError("is of another video or encoder than its name says")
         for line in lines:
             check_line(line)

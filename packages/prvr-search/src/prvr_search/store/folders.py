@@ -16,7 +16,8 @@ from prvr.data.atomic import PATIENCE, locked
 from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record
-from prvr_search.films.listing import VideoPath, below, prefix_of
+from prvr_search.films import VideoPath
+from prvr_search.films.listing import below, prefix_of
 from prvr_search.store.features import check_spec, is_sha256
 from prvr_search.store.proof import Stamp, put_aside, read_proven, stamp_of, write_proven
 

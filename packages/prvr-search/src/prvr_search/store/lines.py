@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from prvr.errors import DataError
-from prvr_search.films.listing import Listing, VideoPath, below
+from prvr_search.films import Film, Listing, VideoPath
+from prvr_search.films.listing import below
 from prvr_search.films.subtitles import SUBTITLE_BYTES, SubtitleLine, parse_subtitles
-from prvr_search.store.features import Film
 from prvr_search.store.proof import read_now, read_proven, stamp_at, write_cached
 
 logger = logging.getLogger(__name__)

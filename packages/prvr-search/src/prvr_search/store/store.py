@@ -12,11 +12,11 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import astuple
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from prvr.data.atomic import (
     PATIENCE,
@@ -25,10 +25,10 @@ from prvr.data.atomic import (
     replace_file,
     user_cache,
 )
-from prvr.encoders import FeatureSpec, Identity
+from prvr.encoders import FeatureSpec
 from prvr.errors import DISK_FULL, DataError
 from prvr.reading import printable
-from prvr_search.films.subtitles import SubtitleLine
+from prvr_search.films import Film, SubtitleLine
 from prvr_search.store.features import (
     DESCRIBED,
     FEATURES,
@@ -37,7 +37,7 @@ from prvr_search.store.features import (
     FeatureFile,
     Features,
     FeaturesUnreachable,
-    Film,
+    encoder_key,
     feature_file,
     is_key,
     is_sha256,
@@ -62,6 +62,7 @@ logger = logging.getLogger(__name__)
 
 CLAIMS, CHANGED = "claims", "changed"
 """What lies in a library beside what is kept: the locks of processes and videos, and what changes with features."""
+_CATALOGUE = TypeAdapter(dict[str, dict[str, Film]])
 _LONG = 24 * 3600.0  # seconds to wait for processes that use the library, before it is moved or pruned
 
 
@@ -166,7 +167,7 @@ class Store:
 
     def lines_of(self, film: Film) -> Sequence[SubtitleLine]:
         """The lines that the file of a film holds; errors as of `read`."""
-        return self.read(film.key, film.sha256).lines
+        return self.read(encoder_key(film.spec), film.sha256).lines
 
     def readable(self, key: str, sha256: str) -> Film | None:
         """What is kept of a video, if it has features of an encoder, or was recognised, and the file can be read.
@@ -200,7 +201,7 @@ class Store:
             FeaturesUnreachable: links lead out of the library.
             LibraryUnwritable: it cannot be written.
         """
-        path = feature_file(self.home, film.key, film.sha256)
+        path = feature_file(self.home, encoder_key(film.spec), film.sha256)
         if rows is None:
             rows = np.empty((0, 0), np.float32)
         with self.writable():
@@ -210,7 +211,7 @@ class Store:
     def delete(self, films: Sequence[Film]) -> None:
         """Deletes what is kept of films."""
         for film in films:
-            feature_file(self.home, film.key, film.sha256).unlink(missing_ok=True)
+            feature_file(self.home, encoder_key(film.spec), film.sha256).unlink(missing_ok=True)
         self.touch()
 
     def by_key(self) -> Mapping[str, Mapping[str, Film]]:
@@ -235,24 +236,15 @@ class Store:
         return films
 
     def _note(self, film: Film) -> None:
-        self._films.setdefault(film.key, {})[film.sha256] = film
+        self._films.setdefault(encoder_key(film.spec), {})[film.sha256] = film
 
     def _read_catalogue(self) -> None:
         """Reads what an earlier process knew of the files, which is believed as long as their stamps are the same."""
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            for key, (values, films) in json.loads(bytes(read_proven(self._cache / "films")[0])).items():
-                spec = values and FeatureSpec(Identity(*values[0]), *values[1:])
-                self._films[key] = {
-                    film[0]: Film(*film, warnings=tuple(warnings), digest=digest, stamp=tuple(stamp), spec=spec)
-                    for *film, warnings, digest, stamp in films
-                }
+        with suppress(OSError, ValueError):
+            self._films = _CATALOGUE.validate_json(bytes(read_proven(self._cache / "films")[0]))
 
     def _write_catalogue(self) -> None:
-        films = {}
-        for key, of_key in self._films.items():
-            spec = next((film.spec for film in of_key.values()), None)
-            films[key] = spec and astuple(spec), [[*vars(film).values()][:-1] for film in of_key.values()]
-        write_cached(self._cache / "films", [json.dumps(films).encode()])
+        write_cached(self._cache / "films", [json.dumps(self._films, default=vars).encode()])
 
     def touch(self) -> None:
         """Lets other processes see that features have changed."""

@@ -14,10 +14,10 @@ import numpy as np
 from prvr.encoders import FeatureSpec
 from prvr.errors import DataError
 from prvr.reading import LARGE, parse_record, read_bytes, read_json
-from prvr_search.films.listing import VideoPath, prefix_of
+from prvr_search.films import Film, VideoPath
+from prvr_search.films.listing import prefix_of
 from prvr_search.store.features import (
     FEATURES,
-    Film,
     check_spec,
     encoder_key,
     feature_file,

@@ -12,8 +12,9 @@ from pathlib import Path
 from prvr.data.atomic import ABANDONED_AFTER, LOCK, clear_half_written, replace_file, user_data
 from prvr.data.hashes import hash_file
 from prvr.errors import DataError, unknown_name
-from prvr_search.films.listing import VideoPath, below, volume_of
-from prvr_search.store.features import FEATURES, Film, encoder_key, feature_file, read_features
+from prvr_search.films import Film, VideoPath
+from prvr_search.films.listing import below, volume_of
+from prvr_search.store.features import FEATURES, encoder_key, feature_file, read_features
 from prvr_search.store.folders import FOLDERS, Folders, State
 from prvr_search.store.proof import MOVED, moved_to, sync
 from prvr_search.store.store import CHANGED, CLAIMS, Store, feature_files

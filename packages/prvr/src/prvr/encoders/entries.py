@@ -48,8 +48,8 @@ class FeatureSpec:
 class VideoEntry:
     """What is known of a video besides its features: in the library, in results, and in their JSON.
 
-    A new field needs a default, a field of `prvr_search.store.features.Film` and its place in `Film.at`; if the file
-    states it, also one of `VideoInfo` in `prvr_search.films.info` and the next `FIELDS_VERSION` there.
+    A new field needs a default, a field of `prvr_search.films.Film`, its place in `Film.at` and the next
+    `FIELDS_VERSION`.
 
     Args:
         id: its path below the folder, with `/`.
@@ -62,7 +62,7 @@ class VideoEntry:
         width, height: of the picture in pixels, before it is turned upright.
         codec: for example `h264`.
         warnings: what was wrong with the file.
-        start_time: the time stamp of time 0 in the file, in seconds, see [VideoInfo][prvr_search.films.VideoInfo].
+        start_time: the time stamp of time 0 in the file, in seconds, see [Film][prvr_search.films.Film].
         features: the hash of the file of its features, which tells them from others of the same video; empty where they
             come from no library.
         filmed: when it was filmed, ISO 8601 with the zone; empty where the features come from no library.
