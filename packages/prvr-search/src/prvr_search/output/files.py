@@ -23,7 +23,7 @@ from prvr.encoders import VideoEntry
 from prvr.errors import InputError, require
 from prvr.reading import is_unicode, printable
 from prvr_search.films import SubtitleLine, VideoError, VideoInfo, open_video
-from prvr_search.ranking.results import SearchResult
+from prvr_search.ranking.results import SearchHit, SearchResult
 
 FORMAT = 3
 """Version of the JSON: since 2 a hit holds its video as an object of its own, since 3 it has no confidence."""
@@ -41,10 +41,7 @@ def write_json(path: Path | str, results: Sequence[SearchResult]) -> None:
     Raises:
         prvr.data.DataError: the file cannot be written.
     """
-    rows = [
-        vars(result) | {"hits": [{"rank": rank, **vars(hit)} for rank, hit in enumerate(result.hits, 1)]}
-        for result in results
-    ]
+    rows = [vars(result) | {"hits": [*map(_shown, range(1, 1 + len(result.hits)), result.hits)]} for result in results]
     text = json.dumps({"format": FORMAT, "results": rows}, default=_fields, ensure_ascii=False, allow_nan=False)
     unicode = _SURROGATE.sub(lambda letter: f"\\\\u{ord(letter[0]):x}", text)
     write_text(path, json.dumps(json.loads(unicode), indent=1) + "\n")
@@ -83,6 +80,10 @@ def csv_table(results: Sequence[SearchResult], place: Place = lambda video: vide
             first = cell(result.query), rank, cell(video.id), f"{hit.score:.6f}"
             writer.writerow([*first, *times, *texts, video.filmed, video.filmed_by, line.kind])
     return content.getvalue()
+
+
+def _shown(rank: int, hit: SearchHit) -> dict[str, Any]:
+    return {"rank": rank, "start": hit.start, "end": hit.end, **vars(hit)}
 
 
 def _fields(record: Any) -> dict[str, Any]:

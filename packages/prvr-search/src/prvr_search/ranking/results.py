@@ -51,8 +51,7 @@ class SearchHit:
         video: what is known of the video.
         score: the score that the retriever gives the best window of the video, or BM25 of its best line if the query
             is about lines alone; higher is better.
-        start, end: start and end of the best moment, in seconds from the start of the video.
-        moments: disjoint moments, best first; the first is (start, end).
+        moments: disjoint moments, best first, at least one.
         relevance: the relevance curve, the highest score of the timeline in each of `CURVE_PARTS` equal parts.
         copies: other videos of the index whose files have the same content, in order of ids; they are no hits of their
             own.
@@ -63,8 +62,6 @@ class SearchHit:
 
     video: VideoEntry
     score: float
-    start: float
-    end: float
     moments: tuple[Moment, ...]
     relevance: tuple[float, ...]
     copies: tuple[VideoEntry, ...] = ()
@@ -75,6 +72,16 @@ class SearchHit:
     def video_id(self) -> str:
         """The id of the video."""
         return self.video.id
+
+    @property
+    def start(self) -> float:
+        """Start of the best moment, in seconds from the start of the video."""
+        return self.moments[0].start
+
+    @property
+    def end(self) -> float:
+        """End of the best moment, in seconds."""
+        return self.moments[0].end
 
 
 @dataclass(frozen=True)
@@ -259,7 +266,7 @@ def timeline(windows: Sequence[WindowTimeline]) -> tuple[Vector, Float[np.ndarra
 
 def one_after_the_other(
     first: Sequence[WindowTimeline], then: Sequence[WindowTimeline], within: float
-) -> WindowTimeline | None:
+) -> list[WindowTimeline]:
     """The time line of a video for two sentences: at each place the mean of the score of the second there, and of the
     highest score of the first in what ends before it and begins at most `within` seconds earlier.
 
@@ -268,13 +275,13 @@ def one_after_the_other(
         within: in seconds.
 
     Returns:
-        One window with the moment from the best place of the first to the end of that of the second; None where no
-        place is followed by another.
+        One window with the moment from the best place of the first to the end of that of the second; no window where
+        no place is followed by another.
 
     Examples:
         >>> a, b = (WindowTimeline(0.0, 4.0, 0.0, np.float32(line)) for line in ([1, 0, 0, 2], [1, 0, 2, 0]))
-        >>> one_after_the_other([a], [b], 9.0).moment, one_after_the_other([a], [b], 1.0).moment
-        ((0.0, 3.0), (1.0, 3.0))
+        >>> [window.moment for within in (9.0, 1.0) for window in one_after_the_other([a], [b], within)]
+        [(0.0, 3.0), (1.0, 3.0)]
     """
     before, spans = timeline(first)
     after, _ = timeline(then)
@@ -284,14 +291,14 @@ def one_after_the_other(
     highs = np.searchsorted(ends, spans[:, 0] + 1e-6)
     (places,) = (lows < highs).nonzero()
     if not len(places):
-        return None
+        return []
     stretches = np.stack([lows, highs], 1)[places]
     best = np.maximum.reduceat(np.append(before, -np.inf), stretches.ravel())[::2]
     scores = ((best + after[places]) / 2).astype(np.float32)
     low, high = stretches[scores.argmax()]
     start, end = starts[low + before[low:high].argmax()], spans[places[scores.argmax()], 1]
     curve = highest(scores, spans[places] / ends[-1], CURVE_PARTS).clip(scores.min())
-    return WindowTimeline(0.0, float(ends[-1]), float(scores.max()), curve, (float(start), float(end)))
+    return [WindowTimeline(0.0, float(ends[-1]), float(scores.max()), curve, (float(start), float(end)))]
 
 
 def clock(seconds: int | float) -> str:
