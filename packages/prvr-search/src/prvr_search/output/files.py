@@ -164,7 +164,8 @@ def timeline(
         MissingExtraError: OpenTimelineIO is not installed.
     """
     otio: Any = require("opentimelineio", "prvr-search[otio]", "a timeline")
-    whole, rates = otio.schema.Timeline("prvr"), set[float]()
+    time, span = otio.opentime.RationalTime, otio.opentime.TimeRange
+    cuts, rates = otio.schema.Timeline("prvr"), set[float]()
     for result in results:
         track = otio.schema.Track(printable(result.query), kind=otio.schema.TrackKind.Video)
         for hit in result.hits:
@@ -177,15 +178,16 @@ def timeline(
             rate, zero = _clock(otio, info)
             rates.add(rate)
             length = max(1, round((info.duration or hit.video.duration) * rate))
-            source = otio.schema.ExternalReference(place(hit.video), _range(otio, zero, 0, length, rate))
+            whole = span(zero, time(length, rate))
+            source = otio.schema.ExternalReference(place(hit.video), whole)
             source.name = printable(hit.video.id.rpartition("/")[2])
             for moment in sorted(hit.moments, key=lambda moment: moment.start):
                 first = min(length - 1, math.floor(moment.start * rate + _ROUNDING))
                 stop = min(length, max(first + 1, math.ceil(moment.end * rate - _ROUNDING)))
                 about = {"prvr": {"query": track.name, "score": moment.score}}
-                span = _range(otio, zero, first, stop - first, rate)
-                track.append(otio.schema.Clip(source.name, source.deepcopy(), span, about))
-        whole.tracks.append(track)
+                part = span(zero + time(first, rate), time(stop - first, rate))
+                track.append(otio.schema.Clip(source.name, source.deepcopy(), part, about))
+        cuts.tracks.append(track)
     if suffix == ".edl" and (len(rates) > 1 or len(results) > 1):
         numbers = ", ".join(f"{rate:.5g}" for rate in sorted(rates))
         raise InputError(
@@ -196,7 +198,7 @@ def timeline(
         durations = otio.adapters.from_name(TIMELINES[suffix]).module().FRAMERATE_FRAMEDURATION
         durations |= {rate: f"{1 / Fraction(rate).limit_denominator(1001)}s" for rate in rates if rate not in durations}
     try:
-        return otio.adapters.write_to_string(whole, TIMELINES[suffix])
+        return otio.adapters.write_to_string(cuts, TIMELINES[suffix])
     except (otio.exceptions.OTIOError, ValueError) as error:
         raise InputError(f"{suffix} cannot hold this timeline ({error}). Write .otio.") from error
 
@@ -212,11 +214,6 @@ def _clock(otio: Any, info: VideoInfo) -> tuple[float, Any]:
         return rate, otio.opentime.from_timecode(info.timecode or "00:00:00:00", rate)
     except ValueError:  # none of this rate
         return rate, otio.opentime.RationalTime(0, rate)
-
-
-def _range(otio: Any, zero: Any, first: int, frames: int, rate: float) -> Any:
-    time = otio.opentime.RationalTime
-    return otio.opentime.TimeRange(zero + time(first, rate), time(frames, rate))
 
 
 def write_chapters(path: Path | str, results: Sequence[SearchResult]) -> None:

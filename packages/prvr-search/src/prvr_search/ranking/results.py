@@ -189,9 +189,8 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int, usual: float = 
         (Moment(start=30.0, end=40.0, score=1.0),)
     """
     scores, edges = timeline(windows)
-    order = scores.argsort()
-    elapsed = np.diff(edges)[order, 0].cumsum()
-    median = float(scores[order[np.searchsorted(elapsed, elapsed[-1] / 2 * (1 - 1e-9))]])  # the lower of two
+    half = 0.5 * (1 - 1e-9)  # the lower of two
+    median = float(np.quantile(scores.astype(float), half, weights=np.diff(edges)[:, 0], method="inverted_cdf"))
     if usual < median:
         median = min(median, usual + _ABOVE * (float(scores.max()) - usual))
     moments: list[Moment] = []
@@ -247,21 +246,15 @@ def highest(scores: Vector, spans: Float[np.ndarray, "n 2"], parts: int) -> Vect
     scaled = spans.astype(np.float64) * parts
     first = np.clip(np.floor(scaled[:, 0] + 1e-6).astype(int), 0, parts - 1)
     last = np.clip(np.ceil(scaled[:, 1] - 1e-6).astype(int) - 1, first, parts - 1)
-    counts = last - first + 1
-    touched = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
-    line = np.full(parts, -np.inf, np.float32)
-    np.maximum.at(line, touched, np.repeat(scores, counts))
-    return line
+    touching = ((first <= part) & (part <= last) for part in range(parts))
+    return np.array([scores[rows].max(initial=-np.inf) for rows in touching], np.float32)
 
 
 def timeline(windows: Sequence[WindowTimeline]) -> tuple[Vector, Float[np.ndarray, "n 2"]]:
     """The scores of all windows, one after the other, and when each begins and ends."""
     scores = np.concatenate([window.scores for window in windows])
-    counts = np.array([len(window.scores) for window in windows])
-    starts, ends = np.array([(window.start, window.end) for window in windows]).T
-    starts, ends, totals = (np.repeat(values, counts)[:, None] for values in (starts, ends, counts))
-    places = np.arange(len(scores)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return scores, starts + (ends - starts) * (places[:, None] + [0, 1]) / totals
+    edges = [np.linspace(window.start, window.end, len(window.scores) + 1) for window in windows]
+    return scores, np.concatenate([np.stack([times[:-1], times[1:]], 1) for times in edges])
 
 
 def one_after_the_other(
