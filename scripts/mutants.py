@@ -767,9 +767,9 @@ PRVR = (
         "prvr/test_search_windows.py::test_a_moment_across_two_windows_that_follow_each_other_is_one",
     ),
     Mutant(
-        "prvr_search/ranking/lines.py",
-        "spans[0].start, spans[0].end, spans",
-        "spans[0].start, spans[-1].end, spans",
+        "prvr_search/ranking/results.py",
+        "return self.moments[0].end",
+        "return self.moments[-1].end",
         "the end of another moment",
         "prvr/test_search_windows.py::test_a_long_moment_in_noise_is_found_and_shown_whole",
     ),

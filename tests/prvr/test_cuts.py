@@ -51,7 +51,7 @@ def found(*paths: Path, start: float = 1.0, end: float = 1.5, query: str = "a do
     for path in paths:
         entry = VideoEntry(path.name, str(path), 1, 0, "0" * 64, 2.5, 5, 64, 48, "h264")
         moments = (Moment(start, end, 0.5), Moment(0.0, 0.5, 0.25))
-        hits.append(SearchHit(entry, 0.5, start, end, moments, (0.0,)))
+        hits.append(SearchHit(entry, 0.5, moments, (0.0,)))
     return SearchResult(query, tuple(hits), len(hits), "exact")
 
 

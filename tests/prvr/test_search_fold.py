@@ -21,7 +21,7 @@ def hit(
     entry = VideoEntry(name, f"/videos/{name}", 1000, 0, name, duration, 200, 64, 48, "h264")
     start, end = (duration * part / CURVE_PARTS for part in (peak, peak + width))
     curve = tuple(score if peak <= part < peak + width else low for part in range(CURVE_PARTS))
-    return SearchHit(entry, score, start, end, (Moment(start, end, score),), curve)
+    return SearchHit(entry, score, (Moment(start, end, score),), curve)
 
 
 def names(one: SearchHit) -> list[str]:

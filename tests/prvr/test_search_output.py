@@ -36,7 +36,7 @@ def hit(video: str = "a.mp4", score: float = 0.5, path: str = "/films/a.mp4") ->
     """The tenth part of its curve is the best."""
     entry = VideoEntry(video, path, 1000, 0, "0" * 64, 128.0, 256, 64, 48, "h264")
     curve = tuple(0.9 if part == 10 else 0.1 for part in range(CURVE_PARTS))
-    return SearchHit(entry, score, 12.5, 17.25, (Moment(12.5, 17.25, score), Moment(60.0, 70.0, 0.25)), curve)
+    return SearchHit(entry, score, (Moment(12.5, 17.25, score), Moment(60.0, 70.0, 0.25)), curve)
 
 
 def result(*hits: SearchHit, query: str = "a dog runs") -> SearchResult:
@@ -96,7 +96,7 @@ def test_json_holds_everything(tmp_path: Path) -> None:
     assert os.fsdecode(unquote_to_bytes(video.pop("path_bytes"))) == other.video.path
     video |= {"id": other.video.id, "path": other.video.path}
     for rank, (row, expected) in enumerate(zip(first["hits"], answer.hits, strict=True), 1):
-        assert row.pop("rank") == rank
+        assert [row.pop(name) for name in ("rank", "start", "end")] == [rank, expected.start, expected.end]
         assert parse_record(SearchHit, row, "hit", file_names=True) == expected
 
 

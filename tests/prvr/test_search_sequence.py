@@ -86,9 +86,9 @@ def test_as_a_plain_loop(values: list[tuple[int, int]], within: int) -> None:
     )
     pairs = {(i, j): (first[i] + then[j]) / 2 for j in range(len(values)) for i in range(max(0, j - within), j)}
     if not pairs:
-        assert found is None
+        assert found == []
         return
-    assert found is not None
-    assert found.score == max(pairs.values()) == found.scores.max()
-    start, stop = found.moment or (0, 0)
-    assert pairs[int(start), int(stop) - 1] == found.score
+    (window,) = found
+    assert window.score == max(pairs.values()) == window.scores.max()
+    start, stop = window.moment or (0, 0)
+    assert pairs[int(start), int(stop) - 1] == window.score

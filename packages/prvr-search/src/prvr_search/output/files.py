@@ -23,7 +23,7 @@ from prvr.encoders import VideoEntry
 from prvr.errors import InputError, require
 from prvr.reading import is_unicode, printable
 from prvr_search.films import Film, SubtitleLine, VideoError, open_video
-from prvr_search.ranking.results import SearchResult
+from prvr_search.ranking.results import SearchHit, SearchResult
 
 FORMAT = 3
 """Version of the JSON: since 2 a hit holds its video as an object of its own, since 3 it has no confidence."""
@@ -41,10 +41,7 @@ def write_json(path: Path | str, results: Sequence[SearchResult]) -> None:
     Raises:
         prvr.data.DataError: the file cannot be written.
     """
-    rows = [
-        vars(result) | {"hits": [{"rank": rank, **vars(hit)} for rank, hit in enumerate(result.hits, 1)]}
-        for result in results
-    ]
+    rows = [vars(result) | {"hits": [*map(_shown, range(1, 1 + len(result.hits)), result.hits)]} for result in results]
     text = json.dumps({"format": FORMAT, "results": rows}, default=_fields, ensure_ascii=False, allow_nan=False)
     unicode = _SURROGATE.sub(lambda letter: f"\\\\u{ord(letter[0]):x}", text)
     write_text(path, json.dumps(json.loads(unicode), indent=1) + "\n")
@@ -83,6 +80,10 @@ def csv_table(results: Sequence[SearchResult], place: Place = lambda video: vide
             first = cell(result.query), rank, cell(video.id), f"{hit.score:.6f}"
             writer.writerow([*first, *times, *texts, video.filmed, video.filmed_by, line.kind])
     return content.getvalue()
+
+
+def _shown(rank: int, hit: SearchHit) -> dict[str, Any]:
+    return {"rank": rank, "start": hit.start, "end": hit.end, **vars(hit)}
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -163,7 +164,8 @@ def timeline(
         MissingExtraError: OpenTimelineIO is not installed.
     """
     otio: Any = require("opentimelineio", "prvr-search[otio]", "a timeline")
-    whole, rates = otio.schema.Timeline("prvr"), set[float]()
+    time, span = otio.opentime.RationalTime, otio.opentime.TimeRange
+    cuts, rates = otio.schema.Timeline("prvr"), set[float]()
     for result in results:
         track = otio.schema.Track(printable(result.query), kind=otio.schema.TrackKind.Video)
         for hit in result.hits:
@@ -176,15 +178,16 @@ def timeline(
             rate, zero = _clock(otio, info)
             rates.add(rate)
             length = max(1, round((info.duration or hit.video.duration) * rate))
-            source = otio.schema.ExternalReference(place(hit.video), _range(otio, zero, 0, length, rate))
+            whole = span(zero, time(length, rate))
+            source = otio.schema.ExternalReference(place(hit.video), whole)
             source.name = printable(hit.video.id.rpartition("/")[2])
             for moment in sorted(hit.moments, key=lambda moment: moment.start):
                 first = min(length - 1, math.floor(moment.start * rate + _ROUNDING))
                 stop = min(length, max(first + 1, math.ceil(moment.end * rate - _ROUNDING)))
                 about = {"prvr": {"query": track.name, "score": moment.score}}
-                span = _range(otio, zero, first, stop - first, rate)
-                track.append(otio.schema.Clip(source.name, source.deepcopy(), span, about))
-        whole.tracks.append(track)
+                part = span(zero + time(first, rate), time(stop - first, rate))
+                track.append(otio.schema.Clip(source.name, source.deepcopy(), part, about))
+        cuts.tracks.append(track)
     if suffix == ".edl" and (len(rates) > 1 or len(results) > 1):
         numbers = ", ".join(f"{rate:.5g}" for rate in sorted(rates))
         raise InputError(
@@ -195,7 +198,7 @@ def timeline(
         durations = otio.adapters.from_name(TIMELINES[suffix]).module().FRAMERATE_FRAMEDURATION
         durations |= {rate: f"{1 / Fraction(rate).limit_denominator(1001)}s" for rate in rates if rate not in durations}
     try:
-        return otio.adapters.write_to_string(whole, TIMELINES[suffix])
+        return otio.adapters.write_to_string(cuts, TIMELINES[suffix])
     except (otio.exceptions.OTIOError, ValueError) as error:
         raise InputError(f"{suffix} cannot hold this timeline ({error}). Write .otio.") from error
 
@@ -211,11 +214,6 @@ def _clock(otio: Any, info: Film) -> tuple[float, Any]:
         return rate, otio.opentime.from_timecode(info.timecode or "00:00:00:00", rate)
     except ValueError:  # none of this rate
         return rate, otio.opentime.RationalTime(0, rate)
-
-
-def _range(otio: Any, zero: Any, first: int, frames: int, rate: float) -> Any:
-    time = otio.opentime.RationalTime
-    return otio.opentime.TimeRange(zero + time(first, rate), time(frames, rate))
 
 
 def write_chapters(path: Path | str, results: Sequence[SearchResult]) -> None:

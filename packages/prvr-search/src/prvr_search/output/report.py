@@ -76,20 +76,15 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
     room = max(8, min(64, width - _OTHER_COLUMNS - column))
     for rank, (hit, (file, folder)) in enumerate(zip(result.hits, names, strict=True), 1):
         line = Text(blocks(hit.relevance, low, high, room, PLAIN if plain else BLOCKS))
-        moment = clock_span(hit.start, hit.end)
+        copies = (f"also {printable(video.id)}" for video in hit.copies)
+        alike = (f"also as {printable(video.id)}" for video in hit.alike)
+        below = filter(None, (folder, date_line(hit.video), *copies, *alike))
         # Text, not str: a name may hold square brackets, which rich would read as markup
-        name = Text(file)
-        if folder:
-            name.append(f"\n{folder}", "dim")
-        if filmed := date_line(hit.video):
-            name.append(f"\n{filmed}", "dim")
-        for also, videos in (("also", hit.copies), ("also as", hit.alike)):
-            for video in videos:
-                name.append(f"\n{also} {printable(video.id)}", "dim")
+        name = Text(file).append("".join(f"\n{part}" for part in below), "dim")
         for subtitle in hit.lines[:1]:
             text = f"{line_head(subtitle)} {printable(subtitle.text)}"
             line.append("\n" + fill(text if plain else f"“{text}”", room), "italic")
-        table.add_row(str(rank), name, basis(hit), moment, line)
+        table.add_row(str(rank), name, basis(hit), clock_span(hit.start, hit.end), line)
     return table
 
 

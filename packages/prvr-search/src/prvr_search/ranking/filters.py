@@ -3,17 +3,13 @@
 It imports nothing but the errors: the command line reads it before it imports torch.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from fnmatch import translate
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, get_type_hints
 
 from prvr.errors import InputError
-
-Passes = Callable[[Any], bool]
-"""Whether a video passes, from its `prvr.encoders.VideoEntry`."""
 
 _IN_FOLDER = "videos in this subfolder, or whose name matches this pattern, such as 'holiday*'"
 _NAMED = "file names that match this pattern, such as '*.mkv'"
@@ -26,7 +22,7 @@ class Condition:
     Args:
         name: of the option (`--in`), and of the parameter of an address (`?in=`).
         kind: patterns, of which one has to match; a time; or a duration in seconds.
-        passes: gives for a value what says of a video whether it passes.
+        passes: whether a video passes, from a value and its `prvr.encoders.VideoEntry`.
         label: of the input on the page, which takes minutes for a duration.
         help: the line of the command line and of the API.
         example: the text in the empty input of the page.
@@ -34,30 +30,25 @@ class Condition:
 
     name: str
     kind: Literal["patterns", "time", "seconds"]
-    passes: Callable[[Any], Passes]
+    passes: Callable[[Any, Any], bool]
     label: str
     help: str
     example: str = ""
 
 
-def _matches(text: Callable[[Any], str]) -> Callable[[Sequence[str]], Passes]:
-    """The condition that a text of a video matches one of the patterns."""
-
-    def passes(patterns: Sequence[str]) -> Passes:
-        expression = re.compile("|".join(translate(pattern.casefold()) for pattern in patterns))
-        return lambda video: expression.match(text(video).casefold()) is not None
-
-    return passes
+def _fits(text: str, patterns: Sequence[str]) -> bool:
+    """Whether a text matches one of the patterns."""
+    return any(fnmatchcase(text.casefold(), pattern.casefold()) for pattern in patterns)
 
 
-def _is_below(patterns: Sequence[str]) -> Passes:
-    """The condition that a video is in one of the folders, or that its id matches one of the patterns."""
-    folders = [folder.casefold().removeprefix("./").rstrip("/") for folder in patterns]
-    if not {"", "."}.isdisjoint(folders):
-        return lambda _: True
-    inside = tuple(f"{folder}/" for folder in folders)
-    fits = _matches(lambda video: video.id)([pattern for folder in folders for pattern in (folder, f"{folder}/*")])
-    return lambda video: video.id.casefold().startswith(inside) or fits(video)
+def _is_below(folders: Sequence[str], video: Any) -> bool:
+    """Whether a video is in one of the folders, or its id matches one of the patterns."""
+    for folder in folders:
+        folder = folder.removeprefix("./").rstrip("/")
+        is_inside = video.id.casefold().startswith(f"{folder.casefold()}/")
+        if folder in ("", ".") or is_inside or _fits(video.id, (folder, f"{folder}/*")):
+            return True
+    return False
 
 
 def filmed(video: Any) -> float:
@@ -98,14 +89,16 @@ class SearchFilter:
     ] = ()
     names: Annotated[
         Sequence[str],
-        Condition("name", "patterns", _matches(lambda x: x.id.rpartition("/")[2]), "File name", _NAMED, "*.mp4"),
+        Condition(
+            "name", "patterns", lambda names, x: _fits(x.id.rpartition("/")[2], names), "File name", _NAMED, "*.mp4"
+        ),
     ] = ()
     after: Annotated[
         datetime | None,
         Condition(
             "after",
             "time",
-            lambda time: lambda video: filmed(video) >= time.timestamp(),
+            lambda time, video: filmed(video) >= time.timestamp(),
             "Filmed after",
             "videos filmed on this date or later",
         ),
@@ -115,7 +108,7 @@ class SearchFilter:
         Condition(
             "before",
             "time",
-            lambda time: lambda video: filmed(video) < time.timestamp(),
+            lambda time, video: filmed(video) < time.timestamp(),
             "Filmed before",
             "videos filmed before this date",
         ),
@@ -125,7 +118,7 @@ class SearchFilter:
         Condition(
             "longer",
             "seconds",
-            lambda seconds: lambda video: video.duration >= seconds,
+            lambda seconds, video: video.duration >= seconds,
             "At least (minutes)",
             "videos of at least this duration",
         ),
@@ -135,7 +128,7 @@ class SearchFilter:
         Condition(
             "shorter",
             "seconds",
-            lambda seconds: lambda video: video.duration <= seconds,
+            lambda seconds, video: video.duration <= seconds,
             "At most (minutes)",
             "videos of at most this duration",
         ),
@@ -165,9 +158,9 @@ class SearchFilter:
 
     def numbers(self, videos: Sequence[Any]) -> list[int]:
         """The positions of the videos that pass, ascending, from their `prvr.encoders.VideoEntry`."""
-        values = [(condition, getattr(self, name)) for name, condition in CONDITIONS.items()]
-        tests = [condition.passes(value) for condition, value in values if value not in ((), None)]
-        return [number for number, video in enumerate(videos) if all(test(video) for test in tests)]
+        values = [(condition.passes, getattr(self, name)) for name, condition in CONDITIONS.items()]
+        given = [(passes, value) for passes, value in values if value not in ((), None)]
+        return [number for number, video in enumerate(videos) if all(passes(value, video) for passes, value in given)]
 
 
 CONDITIONS: Mapping[str, Condition] = {

@@ -216,30 +216,29 @@ class VideoIndex:
     ) -> tuple[SearchResult, ...]:
         with self._lock:
             snapshot = self.snapshot
-            vectors = {q: query_vector(query, snapshot) for q, query in enumerate(asked) if query.shows}
-            follows = {q: query_vector(Query(asked[q].then), snapshot) for q in vectors if asked[q].then}
+            shown = [q for q, query in enumerate(asked) if query.shows]
+            parts = {q: [asked[q], *([Query(asked[q].then)] if asked[q].then else [])] for q in shown}
+            vectors = {q: [query_vector(part, snapshot) for part in parts[q]] for q in shown}
             backend = self._in_step(snapshot)
         searched = {passage: searched_videos(snapshot, where, passage) for passage in {q.passage for q in asked}}
         lines = [matching_lines(snapshot, self._subtitles, query, searched[query.passage]) for query in asked]
         hits = [line_hits(snapshot, matches, moments) for matches in lines]
-        for q, text in follows.items():
-            texts = same_width([vectors.pop(q), text])
-            hits[q] = _sequence_hits(snapshot, texts, asked[q].within, searched[asked[q].passage], k)
         depth = max(k, self.model.candidates) if isinstance(self.model, Rescores) else k
-        shown = [*vectors]
         for first in range(0, len(shown), _QUERIES):
             group = shown[first : first + _QUERIES]
-            text = same_width([vectors[q] for q in group])
+            text = same_width([vector for q in group for vector in vectors[q]])
             # The video that a query asks for is one of its nearest.
             count = depth + any(asked[q].passage for q in group)
-            near = None if where else find_candidates(backend, snapshot, text, count)
+            every = where or any(asked[q].then for q in group)
+            near = None if every else find_candidates(backend, snapshot, text, count)
             scores = video_scores(snapshot, text) if near is None else None
-            for number, q in enumerate(group):
+            firsts = [0, *np.cumsum([len(vectors[q]) for q in group])]
+            for number, (q, own) in enumerate(zip(group, map(slice, firsts, firsts[1:]), strict=True)):
                 videos = searched[asked[q].passage]
                 if near is not None:
                     videos = np.intersect1d(near[number], videos)
-                row = None if scores is None else scores[number]
-                hits[q] = _hits(snapshot, asked[q], text[number], videos, row, k, moments, lines[q])
+                row = None if scores is None else scores[own].sum(0)
+                hits[q] = _hits(snapshot, asked[q], text[own], videos, row, k, moments, lines[q])
         name, videos = "exact" if backend is None else backend.name, len(snapshot.entries)
         return tuple(SearchResult(str(query), best[:k], videos, name) for query, best in zip(asked, hits, strict=True))
 
@@ -279,33 +278,10 @@ class VideoIndex:
         return self._backend
 
 
-def _sequence_hits(snapshot: Snapshot, texts: Queries, within: float, videos: Numbers, k: int) -> tuple[SearchHit, ...]:
-    """The hits of two sentences of which one is to follow the other, best first, each with one moment.
-
-    The videos are those whose scores for the two have the highest sum; their order is that of the sum of two places on
-    their time lines, one after the other.
-
-    Args:
-        snapshot: the state of the index.
-        texts: `(2, e)` what comes first, and what follows.
-        within: seconds from the start of the one to that of the other, at most.
-        videos: the numbers of the videos that are searched.
-        k: how many videos are wanted.
-    """
-    hits = []
-    for video in nearly_best(videos, video_scores(snapshot, texts).sum(0), max(k, _CANDIDATES)):
-        arrays = snapshot.vectors(video)
-        first, then = (window_timelines(snapshot.model, arrays, text) for text in texts)
-        window = one_after_the_other(first, then, within)
-        if window is not None:
-            hits.append(hit_of(snapshot, video, window.score, [window], 1))
-    return fold(sorted(hits, key=lambda hit: (-hit.score, hit.video_id)))
-
-
 def _hits(
     snapshot: Snapshot,
     query: Query,
-    text: Vector,
+    texts: Queries,
     videos: Numbers,
     scores: Vector | None,
     k: int,
@@ -314,51 +290,54 @@ def _hits(
 ) -> tuple[SearchHit, ...]:
     """The hits of a query among some videos, whose scores may be known up to rounding, best first: at least k, where
     there are as many.
+
+    Of two texts, one is to follow the other: the videos whose scores for the two have the highest sum are ordered by
+    the sum of two places on their time lines.
     """
     windows: dict[int, Sequence[WindowTimeline]] = {}
     model, usual = snapshot.model, np.inf
     rescores = model if query.sentence is not None and isinstance(model, Rescores) else None
+    fewest = _CANDIDATES if query.then else 0 if rescores is None else rescores.candidates
     if model.frame_means and snapshot.entries and query.image is None and query.passage is None:
-        usual = float(text[-model.dim :] @ snapshot.mean_frame)  # all pictures are more alike
+        usual = float(texts[0, -model.dim :] @ snapshot.mean_frame)  # all pictures are more alike
+
+    def timelines(video: int) -> Sequence[WindowTimeline]:
+        first, *then = (window_timelines(model, snapshot.vectors(video), text) for text in texts)
+        return one_after_the_other(first, *then, query.within) if then else first
 
     def exact(videos: Iterable[int]) -> dict[int, float]:
         """The scores of videos, each by itself: to the last bit, they do not depend on what it was compared with."""
         for video in videos:
             if video not in windows:
-                windows[video] = window_timelines(model, snapshot.vectors(video), text)
-        return _best_first({video: max(window.score for window in windows[video]) for video in videos})
+                windows[video] = timelines(video)
+        return _best_first({video: max(x.score for x in windows[video]) for video in videos if windows[video]})
 
     def best(k: int) -> dict[int, float]:
         """The scores of the k best videos, best first; of those that the model re-scores, by that score."""
-        depth = k if rescores is None else max(k, rescores.candidates)
+        depth = max(k, fewest)
         results = dict(islice(exact(nearly_best(videos, scores, depth)).items(), depth))
-        if rescores is None:
-            return results
-        rows = list[dict[str, np.ndarray]]()
-        for video, score in results.items():
-            window = [window.score for window in windows[video]].index(score)
-            rows += stored_windows(model, windows_of(snapshot.vectors(video), window, window + 1))
-        parts = (rescores.rescore(query.texts[0], rows[i : i + _WINDOWS]) for i in range(0, len(rows), _WINDOWS))
-        rescored = chain.from_iterable(part.tolist() for part in parts)
-        return dict(islice(_best_first(dict(zip(results, rescored, strict=True))).items(), k))
+        if rescores is not None:
+            rows = list[dict[str, np.ndarray]]()
+            for video, score in results.items():
+                window = [window.score for window in windows[video]].index(score)
+                rows += stored_windows(model, windows_of(snapshot.vectors(video), window, window + 1))
+            parts = (rescores.rescore(query.texts[0], rows[i : i + _WINDOWS]) for i in range(0, len(rows), _WINDOWS))
+            rescored = chain.from_iterable(part.tolist() for part in parts)
+            results = _best_first(dict(zip(results, rescored, strict=True)))
+        return dict(islice(results.items(), k))
 
-    def timed(video: int) -> Sequence[WindowTimeline]:
-        """The windows by the score that orders videos."""
-        if rescores is None:
-            return windows[video]
-        return rescored_timelines(rescores, snapshot.vectors(video), query.texts[0], windows[video])
+    def found(video: int, score: float) -> SearchHit:
+        own, best = windows[video], lines.get(video, ())
+        if rescores is not None:
+            own = rescored_timelines(rescores, snapshot.vectors(video), query.texts[0], own)
+        return hit_of(snapshot, video, score, own, moments, best, usual)
 
     depth = num_candidates(k) if lines else k
     while True:
         ranked = best(depth)
         each = ranked | exact(sorted(lines.keys() - ranked.keys()))
         order = fuse([*ranked], [*lines]) if lines else [*ranked]
-        hits = fold(
-            [
-                hit_of(snapshot, video, each[video], timed(video), moments, lines.get(video, ()), usual)
-                for video in order
-            ]
-        )
+        hits = fold([found(video, each[video]) for video in order])
         if len(hits) >= k or len(ranked) < depth:  # fewer hits than k may be left of k videos
             return hits
         depth *= 2

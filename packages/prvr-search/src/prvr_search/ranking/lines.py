@@ -43,11 +43,11 @@ def matching_lines(videos: Videos, subtitles: Lines | None, query: Query, search
     Args:
         videos: what is searched.
         subtitles: the lines of the library.
-        query: its words are those that are said, or its sentence.
+        query: its words are those that are said, or its sentence; none where something is to follow.
         searched: the numbers of the videos that are searched, of which none are copies.
     """
     words = query.subtitles or query.sentence
-    if subtitles is None or words is None or not (subtitled := subtitles.videos()):
+    if subtitles is None or words is None or query.then or not (subtitled := subtitles.videos()):
         return {}
     numbers = searched.tolist()
     owners = {sha256: n for n in numbers if (sha256 := videos.entries[n].sha256) in subtitled}
@@ -97,4 +97,4 @@ def hit_of(
     same = np.flatnonzero(videos.originals == videos.originals[number]).tolist()
     copies = tuple(videos.entries[copy] for copy in same if copy != number)
     matches = tuple(line for _, line in lines[:moments])
-    return SearchHit(video, score, spans[0].start, spans[0].end, spans, curve, copies, lines=matches)
+    return SearchHit(video, score, spans, curve, copies, lines=matches)

@@ -51,8 +51,7 @@ class SearchHit:
         video: what is known of the video.
         score: the score that the retriever gives the best window of the video, or BM25 of its best line if the query
             is about lines alone; higher is better.
-        start, end: start and end of the best moment, in seconds from the start of the video.
-        moments: disjoint moments, best first; the first is (start, end).
+        moments: disjoint moments, best first, at least one.
         relevance: the relevance curve, the highest score of the timeline in each of `CURVE_PARTS` equal parts.
         copies: other videos of the index whose files have the same content, in order of ids; they are no hits of their
             own.
@@ -63,8 +62,6 @@ class SearchHit:
 
     video: VideoEntry
     score: float
-    start: float
-    end: float
     moments: tuple[Moment, ...]
     relevance: tuple[float, ...]
     copies: tuple[VideoEntry, ...] = ()
@@ -75,6 +72,16 @@ class SearchHit:
     def video_id(self) -> str:
         """The id of the video."""
         return self.video.id
+
+    @property
+    def start(self) -> float:
+        """Start of the best moment, in seconds from the start of the video."""
+        return self.moments[0].start
+
+    @property
+    def end(self) -> float:
+        """End of the best moment, in seconds."""
+        return self.moments[0].end
 
 
 @dataclass(frozen=True)
@@ -182,9 +189,8 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int, usual: float = 
         (Moment(start=30.0, end=40.0, score=1.0),)
     """
     scores, edges = timeline(windows)
-    order = scores.argsort()
-    elapsed = np.diff(edges)[order, 0].cumsum()
-    median = float(scores[order[np.searchsorted(elapsed, elapsed[-1] / 2 * (1 - 1e-9))]])  # the lower of two
+    half = 0.5 * (1 - 1e-9)  # the lower of two
+    median = float(np.quantile(scores.astype(float), half, weights=np.diff(edges)[:, 0], method="inverted_cdf"))
     if usual < median:
         median = min(median, usual + _ABOVE * (float(scores.max()) - usual))
     moments: list[Moment] = []
@@ -240,26 +246,20 @@ def highest(scores: Vector, spans: Float[np.ndarray, "n 2"], parts: int) -> Vect
     scaled = spans.astype(np.float64) * parts
     first = np.clip(np.floor(scaled[:, 0] + 1e-6).astype(int), 0, parts - 1)
     last = np.clip(np.ceil(scaled[:, 1] - 1e-6).astype(int) - 1, first, parts - 1)
-    counts = last - first + 1
-    touched = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
-    line = np.full(parts, -np.inf, np.float32)
-    np.maximum.at(line, touched, np.repeat(scores, counts))
-    return line
+    touching = ((first <= part) & (part <= last) for part in range(parts))
+    return np.array([scores[rows].max(initial=-np.inf) for rows in touching], np.float32)
 
 
 def timeline(windows: Sequence[WindowTimeline]) -> tuple[Vector, Float[np.ndarray, "n 2"]]:
     """The scores of all windows, one after the other, and when each begins and ends."""
     scores = np.concatenate([window.scores for window in windows])
-    counts = np.array([len(window.scores) for window in windows])
-    starts, ends = np.array([(window.start, window.end) for window in windows]).T
-    starts, ends, totals = (np.repeat(values, counts)[:, None] for values in (starts, ends, counts))
-    places = np.arange(len(scores)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return scores, starts + (ends - starts) * (places[:, None] + [0, 1]) / totals
+    edges = [np.linspace(window.start, window.end, len(window.scores) + 1) for window in windows]
+    return scores, np.concatenate([np.stack([times[:-1], times[1:]], 1) for times in edges])
 
 
 def one_after_the_other(
     first: Sequence[WindowTimeline], then: Sequence[WindowTimeline], within: float
-) -> WindowTimeline | None:
+) -> list[WindowTimeline]:
     """The time line of a video for two sentences: at each place the mean of the score of the second there, and of the
     highest score of the first in what ends before it and begins at most `within` seconds earlier.
 
@@ -268,13 +268,13 @@ def one_after_the_other(
         within: in seconds.
 
     Returns:
-        One window with the moment from the best place of the first to the end of that of the second; None where no
-        place is followed by another.
+        One window with the moment from the best place of the first to the end of that of the second; no window where
+        no place is followed by another.
 
     Examples:
         >>> a, b = (WindowTimeline(0.0, 4.0, 0.0, np.float32(line)) for line in ([1, 0, 0, 2], [1, 0, 2, 0]))
-        >>> one_after_the_other([a], [b], 9.0).moment, one_after_the_other([a], [b], 1.0).moment
-        ((0.0, 3.0), (1.0, 3.0))
+        >>> [window.moment for within in (9.0, 1.0) for window in one_after_the_other([a], [b], within)]
+        [(0.0, 3.0), (1.0, 3.0)]
     """
     before, spans = timeline(first)
     after, _ = timeline(then)
@@ -284,14 +284,14 @@ def one_after_the_other(
     highs = np.searchsorted(ends, spans[:, 0] + 1e-6)
     (places,) = (lows < highs).nonzero()
     if not len(places):
-        return None
+        return []
     stretches = np.stack([lows, highs], 1)[places]
     best = np.maximum.reduceat(np.append(before, -np.inf), stretches.ravel())[::2]
     scores = ((best + after[places]) / 2).astype(np.float32)
     low, high = stretches[scores.argmax()]
     start, end = starts[low + before[low:high].argmax()], spans[places[scores.argmax()], 1]
     curve = highest(scores, spans[places] / ends[-1], CURVE_PARTS).clip(scores.min())
-    return WindowTimeline(0.0, float(ends[-1]), float(scores.max()), curve, (float(start), float(end)))
+    return [WindowTimeline(0.0, float(ends[-1]), float(scores.max()), curve, (float(start), float(end)))]
 
 
 def clock(seconds: int | float) -> str:

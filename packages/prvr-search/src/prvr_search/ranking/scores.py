@@ -35,15 +35,14 @@ def num_candidates(k: int) -> int:
     return max(4 * k, 100)
 
 
-def fuse(*rankings: Sequence[int], constant: float = 60.0) -> list[int]:
-    """Rankings joined by reciprocal rank fusion: video v scores the sum of 1 / (constant + rank of v).
+def fuse(*rankings: Sequence[int]) -> list[int]:
+    """Rankings joined by reciprocal rank fusion: video v scores the sum of 1 / (60 + rank of v).
 
     The equation of Cormack, Clarke and Buettcher (SIGIR 2009), with their constant; where a ranking lacks a video, it
     adds nothing.
 
     Args:
         rankings: numbers of videos, best first.
-        constant: the larger it is, the less the first ranks stand out.
 
     Examples:
         >>> fuse([1, 2, 3], [3, 1])
@@ -52,7 +51,7 @@ def fuse(*rankings: Sequence[int], constant: float = 60.0) -> list[int]:
     scores: dict[int, float] = {}
     for ranking in rankings:
         for rank, video in enumerate(ranking, 1):
-            scores[video] = scores.get(video, 0.0) + 1 / (constant + rank)
+            scores[video] = scores.get(video, 0.0) + 1 / (60 + rank)
     return sorted(scores, key=lambda video: (-scores[video], video))
 
 

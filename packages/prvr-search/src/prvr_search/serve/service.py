@@ -297,13 +297,11 @@ class Service:
         """Hits that a client shows as the content of a file; errors as of `media`, and where the extra is missing."""
 
         def write() -> str:
+            videos = [self.catalogue.get(hit.key) for hit in request.hits]
             hits = [
-                SearchHit(
-                    self.catalogue.get(hit.key), hit.score, hit.start, hit.end,
-                    (Moment(hit.start, hit.end, hit.score),), (), lines=tuple(hit.lines),
-                )
-                for hit in request.hits
-            ]  # fmt: skip
+                SearchHit(video, hit.score, (Moment(hit.start, hit.end, hit.score),), (), lines=tuple(hit.lines))
+                for video, hit in zip(videos, request.hits, strict=True)
+            ]
             results = [SearchResult(request.query, tuple(hits), len(self.catalogue), "exact")]
             if request.kind == "csv":
                 return csv_table(results, lambda video: video.id)

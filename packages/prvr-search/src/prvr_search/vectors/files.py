@@ -9,7 +9,6 @@ can be computed again: what does not prove itself is deleted.
 import hashlib
 import json
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -96,6 +95,10 @@ def windows_of(arrays: Arrays, first: int, stop: int) -> Arrays:
     return parts
 
 
+def _one_after_the_other(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
 def write_vectors(folder: Path, vectors: Iterable[tuple[str, Arrays]]) -> set[Path]:
     """Writes vectors, each with the hash of the features of its video; gives the files, which are named by these.
 
@@ -105,8 +108,7 @@ def write_vectors(folder: Path, vectors: Iterable[tuple[str, Arrays]]) -> set[Pa
     written, videos, size = set[Path](), dict[str, Arrays](), 0
 
     def write() -> None:
-        names = next(iter(videos.values()))
-        arrays = {name: np.concatenate([each[name] for each in videos.values()]) for name in names}
+        arrays = _one_after_the_other([*videos.values()])
         arrays[_VIDEOS] = np.frombuffer(bytes.fromhex("".join(videos)), np.uint8).reshape(-1, 32)
         arrays[_WINDOWS] = np.array([len(each["steps"]) for each in videos.values()])
         path = folder / f"{hashlib.sha256(arrays[_VIDEOS].tobytes()).hexdigest()}{SUFFIX}"
@@ -207,19 +209,19 @@ def embed(
         times = np.stack([edges[:-1], edges[1:]], 1)
     weights = {"clips": model.clip_weight or model.frames_by_clip, "frames": model.frame_weight}
     sets = {name: RowSet(model.dim) for name, weight in weights.items() if weight} | {**model.stored}
-    parts = defaultdict[str, list[np.ndarray]](list)
+    parts = list[Arrays]()
     for vectors in encoded:
-        parts["steps"].append(np.array([vectors.steps], np.int32))
+        part = {"steps": np.array([vectors.steps], np.int32)}
         rows = {"clips": vectors.clips, "frames": vectors.frames, **vectors.stored}
         for name, kind in sets.items():
             raw = rows[name]
             if not np.isfinite(raw).all():
                 raise DataError(f"{entry.id}: the model gives NaN or infinity for this video. Use another model.")
-            parts[name].append(unit(raw).astype("<f2"))
-            parts[f"{name}.counts"].append(np.array([len(raw)], np.int32))
+            part |= {name: unit(raw).astype("<f2"), f"{name}.counts": np.array([len(raw)], np.int32)}
             if kind.lengths:
-                parts[f"{name}.lengths"].append(np.linalg.norm(raw, axis=1).astype(np.float32))
-    return {"times": times, **{name: np.concatenate(of_windows) for name, of_windows in parts.items()}}
+                part[f"{name}.lengths"] = np.linalg.norm(raw, axis=1).astype(np.float32)
+        parts.append(part)
+    return {"times": times, **_one_after_the_other(parts)}
 
 
 def cut_windows(rows: int, duration: float, rate: float, window: float | None, stride: float | None) -> Windows:

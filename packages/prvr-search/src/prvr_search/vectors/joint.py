@@ -160,12 +160,9 @@ class JointModel:
 
     def encode_plain(self, texts: Sequence[str]) -> Queries:
         """The sentences as the encoder gives them."""
-        return unit(self._sentences(texts))
-
-    def _sentences(self, texts: Sequence[str]) -> Queries:
         if isinstance(self._text, ReadsSentences):
-            return self._text.sentences(texts)
-        return np.stack([self._text.sentence(text) for text in texts])
+            return unit(self._text.sentences(texts))
+        return unit(np.stack([self._text.sentence(text) for text in texts]))
 
     @cached_property
     def _common(self) -> Vector:
@@ -178,17 +175,14 @@ class JointModel:
             about.pop("name")  # it may lie in two places; weights of others' code are named by hand
         body = json.dumps([self.identity.frames.weights, about, SENTENCES], sort_keys=True)
         path = user_cache() / "sentences" / f"{hashlib.sha256(body.encode()).hexdigest()}.mean"
-        mean = np.empty(0, np.float32)
-        with suppress(OSError, DataError, ValueError):
-            mean = np.frombuffer(read_proven(path)[0], "<f4").astype(np.float32)
-        if mean.shape != (self.dim,) or not np.isfinite(mean).all():
-            mean = np.full(self.dim, np.nan, np.float32)
-            with suppress(InputError):  # it reads shorter texts than these
-                mean = unit(self._sentences(SENTENCES)).mean(0).astype(np.float32)
-            if not np.isfinite(mean).all():
-                return np.zeros(self.dim, np.float32)
-            write_cached(path, [mean.astype("<f4").tobytes()])
-        return np.float32(SHARE) * mean
+        with suppress(OSError, DataError):
+            return np.float32(SHARE) * np.frombuffer(read_proven(path)[0], "<f4")
+        with suppress(InputError):  # it reads shorter texts than these
+            mean = self.encode_plain(SENTENCES).mean(0).astype("<f4")
+            if np.isfinite(mean).all():
+                write_cached(path, [mean.tobytes()])
+                return np.float32(SHARE) * mean
+        return np.zeros(self.dim, np.float32)
 
     def encode_picture(self, pixels: Picture) -> Vector:
         """A picture as a video of one frame."""

@@ -149,7 +149,7 @@ function card(hit, scale) {
     playMoment(hit, scale, moment);
   };
   // of a video that was found by what is said, what one wants to see is where that is
-  const best = hit.lines[0] ?? hit.moments[0] ?? { start: hit.start, end: hit.end };
+  const best = hit.lines[0] ?? hit.moments[0];
 
   const open = make("button", "open");
   open.type = "button";
@@ -223,7 +223,7 @@ function frameOf(video, time, label) {
 
 /** A video as a hit that nobody searched for. */
 function alone(video) {
-  return { video, moments: [], lines: [], relevance: new Array(32).fill(null), start: 0, end: 0 };
+  return { video, moments: [], lines: [], relevance: new Array(32).fill(null) };
 }
 
 /** A video of the first screen, which plays from its start. */
@@ -293,9 +293,9 @@ function listExports(kinds) {
     button.title = kind === "csv" ? "Save these results as a table" : "Save these moments as a timeline for editors";
     button.addEventListener("click", async () => {
       const hits = [...results.querySelectorAll(".card")].map((item) => shown.hits[item.dataset.rank - 1]);
-      const rows = hits.map(({ video, lines, start, end, score }) => {
-        const line = lines[0] ?? { start, end: Math.max(end, start + 0.1) };
-        return { key: video.key, start: line.start, end: line.end, score: score ?? undefined, lines: lines.slice(0, 1) };
+      const rows = hits.map(({ video, lines, moments, score }) => {
+        const { start, end } = lines[0] ?? moments[0];
+        return { key: video.key, start, end: Math.max(end, start + 0.1), score: score ?? undefined, lines: lines.slice(0, 1) };
       });
       const body = JSON.stringify({ kind, query: shown.query.slice(0, 1000), hits: rows });
       try {

@@ -75,7 +75,7 @@ export function makeStrip(hit, scale, play) {
   bars.append(picture(hit, scale, duration), cursor);
   box.append(bars, ends);
 
-  let at = hit.start;
+  let at = hit.moments[0]?.start ?? 0;
   const point = (seconds) => {
     at = Math.min(duration, Math.max(0, seconds));
     cursor.style.left = `${(100 * at) / duration}%`;
