@@ -23,7 +23,7 @@ from prvr.encoders import VideoEntry
 from prvr.errors import InputError, require
 from prvr.reading import is_unicode, printable
 from prvr_search.films import SubtitleLine, VideoError, VideoInfo, open_video
-from prvr_search.ranking.results import SearchResult
+from prvr_search.ranking.results import SearchHit, SearchResult
 
 FORMAT = 3
 """Version of the JSON: since 2 a hit holds its video as an object of its own, since 3 it has no confidence."""
@@ -36,13 +36,14 @@ _FORMULA = "=+-@\t\r\n＝＋－＠"  # the wide ones too: some programs take the
 def write_json(path: Path | str, results: Sequence[SearchResult]) -> None:
     """Writes results as one JSON file, ASCII only: every field of every hit, with its rank; times in seconds.
 
+    A part of a curve without a score (-inf) is null.
     Names that are not UTF-8 are written as `printable` shows them, and `path_bytes` is the path, percent-encoded.
 
     Raises:
         prvr.data.DataError: the file cannot be written.
     """
     rows = [
-        vars(result) | {"hits": [{"rank": rank, **vars(hit)} for rank, hit in enumerate(result.hits, 1)]}
+        vars(result) | {"hits": [_hit_fields(rank, hit) for rank, hit in enumerate(result.hits, 1)]}
         for result in results
     ]
     text = json.dumps({"format": FORMAT, "results": rows}, default=_fields, ensure_ascii=False, allow_nan=False)
@@ -83,6 +84,11 @@ def csv_table(results: Sequence[SearchResult], place: Place = lambda video: vide
             first = cell(result.query), rank, cell(video.id), f"{hit.score:.6f}"
             writer.writerow([*first, *times, *texts, video.filmed, video.filmed_by, line.kind])
     return content.getvalue()
+
+
+def _hit_fields(rank: int, hit: SearchHit) -> dict[str, Any]:
+    curve = [value if math.isfinite(value) else None for value in hit.relevance]
+    return {"rank": rank, **vars(hit), "relevance": curve}
 
 
 def _fields(record: Any) -> dict[str, Any]:

@@ -53,7 +53,8 @@ class SearchHit:
             is about lines alone; higher is better.
         start, end: start and end of the best moment, in seconds from the start of the video.
         moments: disjoint moments, best first; the first is (start, end).
-        relevance: the relevance curve, the highest score of the timeline in each of `CURVE_PARTS` equal parts.
+        relevance: the relevance curve, the highest score of the timeline in each of `CURVE_PARTS` equal parts;
+            -inf where a model that gives moments of its own gives none.
         copies: other videos of the index whose files have the same content, in order of ids; they are no hits of their
             own.
         alike: other videos that score alike at the same moment, probably the same video in another encoding, see
