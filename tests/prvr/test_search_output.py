@@ -100,6 +100,13 @@ def test_json_holds_everything(tmp_path: Path) -> None:
         assert parse_record(SearchHit, row, "hit", file_names=True) == expected
 
 
+def test_json_has_null_where_a_curve_has_no_score(tmp_path: Path) -> None:
+    curve = (-np.inf, *hit().relevance[1:])  # as of a model whose moments leave gaps
+    write_json(tmp_path / "a.json", [result(replace(hit(), relevance=curve))])
+    (row,) = json.loads((tmp_path / "a.json").read_text("ascii"))["results"][0]["hits"]
+    assert row["relevance"] == [None, *curve[1:]]
+
+
 def test_csv_holds_a_line_for_each_hit_and_no_formula(tmp_path: Path) -> None:
     formula = hit(FORMULA, path=FORMULA)
     first, other, last = csv_rows(tmp_path, result(hit(), hit('b, "c".mp4', -0.25)), result(formula, query=FORMULA))

@@ -36,6 +36,7 @@ _FORMULA = "=+-@\t\r\n＝＋－＠"  # the wide ones too: some programs take the
 def write_json(path: Path | str, results: Sequence[SearchResult]) -> None:
     """Writes results as one JSON file, ASCII only: every field of every hit, with its rank; times in seconds.
 
+    A part of a curve without a score (-inf) is null.
     Names that are not UTF-8 are written as `printable` shows them, and `path_bytes` is the path, percent-encoded.
 
     Raises:
@@ -83,7 +84,8 @@ def csv_table(results: Sequence[SearchResult], place: Place = lambda video: vide
 
 
 def _shown(rank: int, hit: SearchHit) -> dict[str, Any]:
-    return {"rank": rank, "start": hit.start, "end": hit.end, **vars(hit)}
+    curve = [value if math.isfinite(value) else None for value in hit.relevance]
+    return {"rank": rank, "start": hit.start, "end": hit.end, **vars(hit), "relevance": curve}
 
 
 def _fields(record: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from prvr.data.atomic import ABANDONED_AFTER, clear_half_written
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
-from prvr.errors import DataError
+from prvr.errors import DataError, InputError
 from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.ranking.backends import CandidateBackend, ClipSource, open_backend
 from prvr_search.ranking.filters import SearchFilter
@@ -303,7 +303,7 @@ def _hits(
 
     def timelines(video: int) -> Sequence[WindowTimeline]:
         first, *then = (window_timelines(model, snapshot.vectors(video), text) for text in texts)
-        return one_after_the_other(first, *then, query.within) if then else first
+        return one_after_the_other(first, then[0], query.within) if then else first
 
     def exact(videos: Iterable[int]) -> dict[int, float]:
         """The scores of videos, each by itself: to the last bit, they do not depend on what it was compared with."""
@@ -338,6 +338,11 @@ def _hits(
         each = ranked | exact(sorted(lines.keys() - ranked.keys()))
         order = fuse([*ranked], [*lines]) if lines else [*ranked]
         hits = fold([found(video, each[video]) for video in order])
+        if query.then and not hits and model.clips == 1 and not model.frame_weight:
+            raise InputError(
+                f"{model.identity.name}: compares sentences with a single row of each window, so it does not see "
+                "what follows what. Leave out `then`, or search with a model of several clips or of frames."
+            )
         if len(hits) >= k or len(ranked) < depth:  # fewer hits than k may be left of k videos
             return hits
         depth *= 2

@@ -52,7 +52,8 @@ class SearchHit:
         score: the score that the retriever gives the best window of the video, or BM25 of its best line if the query
             is about lines alone; higher is better.
         moments: disjoint moments, best first, at least one.
-        relevance: the relevance curve, the highest score of the timeline in each of `CURVE_PARTS` equal parts.
+        relevance: the relevance curve, the highest score of the timeline in each of `CURVE_PARTS` equal parts;
+            -inf where a model that gives moments of its own gives none.
         copies: other videos of the index whose files have the same content, in order of ids; they are no hits of their
             own.
         alike: other videos that score alike at the same moment, probably the same video in another encoding, see
