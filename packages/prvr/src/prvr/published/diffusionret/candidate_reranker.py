@@ -13,21 +13,19 @@ from prvr.config import config_to_dict, validated
 from prvr.config.registry import named_parts
 from prvr.errors import InputError
 from prvr.models.pretrained import PretrainedModel
-from prvr.published.diffusionret.network import (
-    CandidateDenoiser,
-    Pairs,
-    RerankerInputs,
-    TextToVideo,
-    VideoToText,
-)
+from prvr.published.diffusionret.network import CandidateDenoiser, Pairs, RerankerInputs, pooled_pairs
 from prvr.published.diffusionret.process import DiffusionProcess
 from prvr.published.diffusionret.run_config import COMPAT, RerankerConfig
 from prvr.scoring import full_precision
-from prvr.stages.matrix import EncodedSplit, best_columns, merge_top_k
+from prvr.stages.matrix import EncodedSplit, rescore_best
 from prvr.types import Direction, VideoEmbedding, query_vectors
 from regdiff.noise import standard_normal
 
-_VIEWS = {"t2v": TextToVideo, "v2t": VideoToText}
+_SHAPES = {
+    "t2v": "text (b, d) and frames (b, n, f, d), or (n, f, d) for the same candidates in every row",
+    "v2t": "text (b, n, d), or (n, d) for the same candidates in every row, and frames (b, f, d)",
+}
+"""What a query and its candidates are, by direction."""
 
 
 def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerInputs:
@@ -65,7 +63,7 @@ class CandidateReranker(PretrainedModel):
 
     Shapes: in direction "t2v" text is `(b, d)`, frames `(b, n, f, d)` and their mask `(b, n, f)`; in direction "v2t"
     text is `(b, n, d)`, frames `(b, f, d)` and their mask `(b, f)`. Candidates without the axis b are the same for
-    every row, and are not copied: for example all items of a training batch.
+    every row, and their frames are not copied: for example all items of a training batch.
 
     Args:
         config: sizes, diffusion, loss, and released behaviour.
@@ -85,13 +83,12 @@ class CandidateReranker(PretrainedModel):
 
     def __init__(self, config: RerankerConfig, direction: Direction = "t2v") -> None:
         super().__init__()
-        if direction not in [*_VIEWS]:  # a value from a file may not be hashable
+        if direction not in [*_SHAPES]:  # a value from a file may not be hashable
             raise InputError(f"direction: got {direction!r}, expected 't2v' (videos for a text) or 'v2t'")
         self.config = config
         self.direction: Direction = direction
         # The content of config.json: with a dataclass as `config`, the mixin forgets all other arguments.
         self._hub_mixin_config = config_to_dict(config) | {"direction": direction}
-        self.view = _VIEWS[direction]()
         entries = named_parts(COMPAT, config.compat)
         self.pool = entries["pooling"].part(config.attention_temperature)
         self.denoiser: CandidateDenoiser = entries["decoder"].part(config.width, config.steps)
@@ -115,13 +112,41 @@ class CandidateReranker(PretrainedModel):
 
     def _pairs(self, text: Tensor, frames: Tensor, frame_mask: Tensor) -> Pairs:
         _expect_embeddings(self.config.width, text, frames, frame_mask)
-        batched = (text.ndim, frames.ndim) == self.view.ranks[0]
-        if (text.ndim, frames.ndim) not in self.view.ranks or (batched and len(text) != len(frames)):
+        texts, videos = text.shape[:-1], frames.shape[:-2]
+        rows, candidates = (texts, videos) if self.direction == "t2v" else (videos, texts)
+        if len(rows) != 1 or len(candidates) not in (1, 2) or candidates[:-1] not in ((), rows):
             raise InputError(
                 f"text and frames: got shapes {tuple(text.shape)} and {tuple(frames.shape)}, expected in direction "
-                f"{self.direction!r} {self.view.shapes}"
+                f"{self.direction!r} {_SHAPES[self.direction]}"
             )
-        return self.view.pair(self.pool, text.to(self._like.dtype), frames.to(self._like.dtype), frame_mask)
+        inputs = RerankerInputs(
+            text.flatten(0, -2).to(self._like.dtype), frames.flatten(0, -3), frame_mask.flatten(0, -2)
+        )
+        columns = torch.arange(candidates.numel(), device=text.device).view(candidates)
+        return self.pairs(inputs, torch.arange(*rows, device=text.device), columns.expand(*rows, -1))
+
+    def pooled(
+        self, inputs: RerankerInputs, rows: Int[Tensor, " r"], columns: Int[Tensor, "r k"]
+    ) -> Float[Tensor, "r k d"]:
+        """The videos of pairs, each pooled for the text: of the texts `rows` and the videos `columns` of each in
+        direction "t2v", of the videos `rows` and the texts `columns` in "v2t".
+        """
+        pairs = rows[:, None].expand_as(columns).flatten(), columns.flatten()
+        texts, videos = pairs if self.direction == "t2v" else pairs[::-1]
+        return pooled_pairs(self.pool, inputs, texts, videos).view(*columns.shape, -1)
+
+    def pairs(
+        self,
+        inputs: RerankerInputs,
+        rows: Int[Tensor, " r"],
+        columns: Int[Tensor, "r k"],
+        pooled: Float[Tensor, "r k d"] | None = None,
+    ) -> Pairs:
+        """Queries and candidates, where they are known with what `pooled` gives of them."""
+        videos = self.pooled(inputs, rows, columns) if pooled is None else pooled
+        if self.direction == "t2v":
+            return Pairs(inputs.text[rows][:, None], videos)
+        return Pairs(videos, inputs.text[columns])
 
     def denoise(
         self,
@@ -184,7 +209,7 @@ class CandidateReranker(PretrainedModel):
 
         Args:
             target: as in `loss`.
-            pairs: the result of `gather` of the view.
+            pairs: the result of `pairs`.
             draws: noise, timesteps and generator, as in `loss`.
         """
         with self._full_precision():
@@ -260,7 +285,7 @@ class CandidateReranker(PretrainedModel):
             columns: the candidates of each row.
             initial, seed, options: as in `rerank`.
         """
-        pairs = self.view.gather(self.pool, inputs, rows, columns)
+        pairs = self.pairs(inputs, torch.arange(rows.start, rows.stop, device=columns.device), columns)
         with self._full_precision():
             return self.output.probability(self._sample(pairs, initial, seed=seed, **options))
 
@@ -331,11 +356,13 @@ class CandidateReranker(PretrainedModel):
         inputs, parts = RerankerInputs(text.to(self._like), frames, frame_mask), []
         for first in range(0, len(scores), batch_size):
             rows = slice(first, min(first + batch_size, len(scores)))
-            columns = best_columns(scores[rows], top_k)
-            start = None if initial is None else initial[rows]
-            likely = self.probabilities(inputs, rows, columns, start, seed=seed, **options)
-            best = self.combined(scores[rows].gather(1, columns), likely, weight)
-            parts.append(merge_top_k(scores[rows], columns, best))
+
+            def rescore(best: Tensor, columns: Tensor, rows: slice = rows) -> Tensor:
+                start = None if initial is None else initial[rows]
+                likely = self.probabilities(inputs, rows, columns, start, seed=seed, **options)
+                return self.combined(best, likely, weight)
+
+            parts.append(rescore_best(scores[rows], top_k, rescore))
         return torch.cat(parts) if parts else scores.clone()
 
     @classmethod

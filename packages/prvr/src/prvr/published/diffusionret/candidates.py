@@ -109,20 +109,12 @@ class Pairing:
     """
 
     def __init__(self, reranker: CandidateReranker, inputs: RerankerInputs, candidates: Candidates) -> None:
-        self.view, self.pool, self.inputs, self.candidates = reranker.view, reranker.pool, inputs, candidates
+        self.reranker, self.inputs, self.candidates = reranker, inputs, candidates
         self._asks = candidates.asks.to(inputs.text.device)
         self._pooled: Float[Tensor, "q c d"] | None = None
         columns, text = candidates.columns, inputs.text
         if columns is not None and columns.numel() * text.shape[-1] * text.element_size() <= CACHE:
-            parts = [self._gather(rows, columns[rows]) for rows in torch.arange(len(columns)).split(128)]
-            self._pooled = torch.cat([pairs.candidates if self._by_text else pairs.queries for pairs in parts])
-
-    @property
-    def _by_text(self) -> bool:
-        return self.view.name == "t2v"
-
-    def _gather(self, rows: Tensor, columns: Tensor) -> Pairs:
-        return self.view.gather(self.pool, self.inputs, self._asks[rows], columns)
+            self._pooled = reranker.pooled(inputs, self._asks, columns)
 
     def pairs(self, rows: Int[Tensor, " r"], places: Int[Tensor, "r n"]) -> Pairs:
         """Queries and candidates of some rows.
@@ -133,12 +125,8 @@ class Pairing:
         """
         columns, device = self.candidates.columns, self.inputs.text.device
         columns = sent(places, device) if columns is None else columns[rows].gather(1, places).to(device)
-        if self._pooled is None:
-            return self._gather(rows, columns)
-        pooled = self._pooled[rows[:, None], places]
-        if self._by_text:
-            return Pairs(self.inputs.text[self._asks[rows]][:, None], pooled)
-        return Pairs(pooled, self.inputs.text[columns])
+        pooled = None if self._pooled is None else self._pooled[rows[:, None], places]
+        return self.reranker.pairs(self.inputs, self._asks[rows], columns, pooled)
 
 
 @torch.no_grad()
