@@ -38,12 +38,12 @@ def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerIn
     text = query_vectors(encoded.text).clone()
     video = VideoEmbedding.cat(encoded.videos)
     parts, masks = [], []
-    for name in ("clips", "frames") if config.tokens == "both" else (config.tokens,):
-        rows: Tensor | None = getattr(video, name)
+    for name, rows, mask in (("clips", video.clips, None), ("frames", video.frames, video.frame_mask)):
+        if config.tokens not in ("both", name):
+            continue
         if rows is None:
             other = "clips" if name == "frames" else "frames"
             raise InputError(f"reranker.tokens={config.tokens!r}: this retriever has no {name} of videos; use {other}")
-        mask = video.frame_mask if name == "frames" else None
         masks.append(torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device) if mask is None else mask)
         parts.append(rows)
     frames, mask = torch.cat(parts, 1), torch.cat(masks, 1)
@@ -125,16 +125,6 @@ class CandidateReranker(PretrainedModel):
         columns = torch.arange(candidates.numel(), device=text.device).view(candidates)
         return self.pairs(inputs, torch.arange(*rows, device=text.device), columns.expand(*rows, -1))
 
-    def pooled(
-        self, inputs: RerankerInputs, rows: Int[Tensor, " r"], columns: Int[Tensor, "r k"]
-    ) -> Float[Tensor, "r k d"]:
-        """The videos of pairs, each pooled for the text: of the texts `rows` and the videos `columns` of each in
-        direction "t2v", of the videos `rows` and the texts `columns` in "v2t".
-        """
-        pairs = rows[:, None].expand_as(columns).flatten(), columns.flatten()
-        texts, videos = pairs if self.direction == "t2v" else pairs[::-1]
-        return pooled_pairs(self.pool, inputs, texts, videos).view(*columns.shape, -1)
-
     def pairs(
         self,
         inputs: RerankerInputs,
@@ -142,11 +132,12 @@ class CandidateReranker(PretrainedModel):
         columns: Int[Tensor, "r k"],
         pooled: Float[Tensor, "r k d"] | None = None,
     ) -> Pairs:
-        """Queries and candidates, where they are known with what `pooled` gives of them."""
-        videos = self.pooled(inputs, rows, columns) if pooled is None else pooled
+        """Queries and candidates, of which `pooled` is the result of `pooled_pairs` of `network`, where it is known."""
+        if pooled is None:
+            pooled = pooled_pairs(self.pool, inputs, self.direction, rows, columns)
         if self.direction == "t2v":
-            return Pairs(inputs.text[rows][:, None], videos)
-        return Pairs(videos, inputs.text[columns])
+            return Pairs(inputs.text[rows][:, None], pooled)
+        return Pairs(pooled, inputs.text[columns])
 
     def denoise(
         self,
@@ -179,25 +170,22 @@ class CandidateReranker(PretrainedModel):
         text: Float[Tensor, "*t d"],
         frames: Float[Tensor, "*v f d"],
         frame_mask: Bool[Tensor, "*v f"],
-        noise: Float[Tensor, "..."] | None = None,
-        timesteps: Int[Tensor, "b"] | None = None,
-        generator: torch.Generator | None = None,
+        **draws: Any,
     ) -> Float[Tensor, ""]:
         """The generation loss (eq. 9), the mean over rows.
 
         Args:
             target: `(b, n)` the relevant candidates, at least one in each row; or x_0 itself.
             text, frames, frame_mask: see the class.
-            noise: `(b, n)` epsilon; None draws it.
-            timesteps: `(b,)` k; None draws one uniformly for each row.
-            generator: source of the draws.
+            draws: `noise`, `(b, n)` epsilon; `timesteps`, `(b,)` k; and `generator`, the source of what is not given:
+                those of [ConditionalDiffusion.loss][regdiff.ConditionalDiffusion.loss].
 
         Raises:
             ValueError: as `denoise`, or (on the CPU) a row without a relevant candidate.
         """
         with self._full_precision():
             pairs = self._pairs(text, frames, frame_mask)
-        return self.loss_of_pairs(target, pairs, noise=noise, timesteps=timesteps, generator=generator)
+        return self.loss_of_pairs(target, pairs, **draws)
 
     def loss_of_pairs(
         self,
@@ -210,7 +198,7 @@ class CandidateReranker(PretrainedModel):
         Args:
             target: as in `loss`.
             pairs: the result of `pairs`.
-            draws: noise, timesteps and generator, as in `loss`.
+            draws: as in `loss`.
         """
         with self._full_precision():
             prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))
@@ -290,15 +278,16 @@ class CandidateReranker(PretrainedModel):
             return self.output.probability(self._sample(pairs, initial, seed=seed, **options))
 
     def combined(
-        self, scores: Float[Tensor, "b n"], probabilities: Float[Tensor, "b n"], weight: float
+        self, scores: Float[Tensor, "b n"], probabilities: Float[Tensor, "b n"], weight: float | None = None
     ) -> Float[Tensor, "b n"]:
         """New scores of candidates from their scores and their generated probabilities, see `config.combine`.
 
         Args:
             scores: `(b, n)`, best first.
             probabilities: `(b, n)` the result of `probabilities`.
-            weight: the weight of the probabilities.
+            weight: the weight of the probabilities; None for `config.weight`.
         """
+        weight = self.config.weight if weight is None else weight
         base = scores if self.config.combine == "add" else scores[:, :1].expand_as(scores)
         return base + weight * probabilities.to(base)
 
@@ -352,7 +341,6 @@ class CandidateReranker(PretrainedModel):
                 raise InputError(f"{name}: row {int(bad.int().argmax())} is NaN: remove it")
         if top_k is None:
             top_k = min(self.config.candidates, scores.shape[1]) if initial is None else initial.shape[1]
-        weight = self.config.weight if weight is None else weight
         inputs, parts = RerankerInputs(text.to(self._like), frames, frame_mask), []
         for first in range(0, len(scores), batch_size):
             rows = slice(first, min(first + batch_size, len(scores)))

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from prvr.types import Direction
 from regdiff.timestep import sincos_table
 
 Pool = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -67,10 +68,6 @@ class TextFrameAttention(nn.Module):
         frames = frames.masked_fill(~frame_mask[..., None], 0)  # a weight of 0 does not remove a NaN
         return self.weights(text, frames, frame_mask) @ frames
 
-    def extra_repr(self) -> str:
-        """Shown in the module's repr."""
-        return f"temperature={self.temperature}"
-
 
 @dataclass(frozen=True)
 class RerankerInputs:
@@ -86,11 +83,6 @@ class RerankerInputs:
     frames: Float[Tensor, "v f d"]
     mask: Bool[Tensor, "v f"]
 
-    @property
-    def block(self) -> int:
-        """The number of videos whose frames are gathered at a time."""
-        return max(1, _BLOCK // (self.frames.shape[1] * self.frames.shape[2]))
-
 
 class Pairs(NamedTuple):
     """Queries `(b, m, d)`, one for all candidates (m = 1) or one for each (m = n), and candidates `(b, n, d)`."""
@@ -100,40 +92,34 @@ class Pairs(NamedTuple):
 
 
 def pooled_pairs(
-    pool: Pool, inputs: RerankerInputs, texts: Int[Tensor, " p"], videos: Int[Tensor, " p"]
-) -> Float[Tensor, "p d"]:
-    """The frames of each video pooled for its text, a bounded number of frames at a time.
+    pool: Pool, inputs: RerankerInputs, direction: Direction, rows: Int[Tensor, " r"], columns: Int[Tensor, "r k"]
+) -> Float[Tensor, "r k d"]:
+    """The video of each pair pooled for its text, a bounded number of frames at a time, gathered once for several.
 
     Args:
         pool: the text-frame attention.
         inputs: embeddings of all texts and videos.
-        texts: the text of each pair.
-        videos: the video of each pair.
+        direction: "t2v": pairs of the texts `rows` and the videos `columns` of each; "v2t": of videos and their texts.
+        rows, columns: the pairs.
     """
-    text, (groups, members) = inputs.text, _grouped(videos.to(inputs.frames.device))
-    pooled = text.new_empty(len(texts), text.shape[-1])
-    for some, pairs in zip(groups.split(inputs.block), members.split(inputs.block), strict=True):
-        pairs = pairs.to(text.device)
-        used, asking = pairs >= 0, text[texts[pairs.clamp_min(0)]]
-        pooled[pairs[used]] = pool(asking, inputs.frames[some].to(text), inputs.mask[some].to(text.device))[used]
-    return pooled
-
-
-def _grouped(videos: Int[Tensor, " p"]) -> tuple[Int[Tensor, " g"], Int[Tensor, "g m"]]:
-    """Groups of pairs with the same video, whose frames are gathered once for all of them.
-
-    A group has at most `_SHARED` pairs, or as many as each of the videos has. Returns the video of each group and the
-    pairs in it, padded with -1.
-    """
+    pairs = rows[:, None].expand_as(columns).flatten(), columns.flatten()
+    texts, videos = pairs if direction == "t2v" else pairs[::-1]
+    text, videos = inputs.text, videos.to(inputs.frames.device)
+    # Groups of pairs with the same video, of at most `_SHARED` or as many as each video has, padded with -1.
     order = videos.argsort(stable=True)
     unique, member, counts = videos[order].unique_consecutive(return_inverse=True, return_counts=True)
     size = min(max(_SHARED, int(counts.min())), int(counts.max()))
     groups = (counts + size - 1) // size
     place = torch.arange(len(videos), device=videos.device) - (counts.cumsum(0) - counts)[member]
-    group = (groups.cumsum(0) - groups)[member] + place // size
-    pairs = videos.new_full((int(groups.sum()), size), -1)
-    pairs[group, place % size] = order
-    return unique.repeat_interleave(groups), pairs
+    members = videos.new_full((int(groups.sum()), size), -1)
+    members[(groups.cumsum(0) - groups)[member] + place // size, place % size] = order
+    pooled = text.new_empty(len(texts), text.shape[-1])
+    block = max(1, _BLOCK // (inputs.frames.shape[1] * inputs.frames.shape[2]))
+    for some, places in zip(unique.repeat_interleave(groups).split(block), members.split(block), strict=True):
+        places = places.to(text.device)
+        used, asking = places >= 0, text[texts[places.clamp_min(0)]]
+        pooled[places[used]] = pool(asking, inputs.frames[some].to(text), inputs.mask[some].to(text.device))[used]
+    return pooled.view(*columns.shape, -1)
 
 
 @dataclass(frozen=True)
