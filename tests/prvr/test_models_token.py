@@ -55,9 +55,11 @@ def test_padding_changes_nothing(sentence: str, word_depth: int) -> None:
     torch.testing.assert_close(out.video.frames[2, :4], alone.frames[0], rtol=0, atol=1e-12)
     for q, count in enumerate(COUNTS):
         if sentence == "last":
-            assert torch.equal(out.text[q], retriever.encode_text(plain.words, plain.word_mask).words[q, count - 1])
+            assert torch.equal(
+                query_vectors(out.text)[q], retriever.encode_text(plain.words, plain.word_mask).words[q, count - 1]
+            )
         alone = retriever.encode_text(plain.words[q : q + 1, :count], plain.word_mask[q : q + 1, :count])
-        torch.testing.assert_close(query_vectors(alone)[0], out.text[q], rtol=0, atol=1e-12)
+        torch.testing.assert_close(query_vectors(alone)[0], query_vectors(out.text)[q], rtol=0, atol=1e-12)
         torch.testing.assert_close(retriever.score(alone, out.video).total[0], out.scores.total[q], rtol=0, atol=1e-12)
 
 

@@ -14,7 +14,7 @@ from prvr.config import LossConfig, ModelConfig, load_config
 from prvr.errors import PrvrError
 from prvr.models import Retriever, project_bounds
 from prvr.objective import Objective
-from prvr.published.tensor_names import UNUSED, all_tensors, canonical_names, names
+from prvr.published.tensor_names import CONSTANT, UNUSED, canonical_names, tensors
 from prvr.reading import short
 
 logger = logging.getLogger(__name__)
@@ -59,6 +59,7 @@ _ALIASES = {
     "visual_input_size": "visual_feat_dim",
     "query_input_size": "q_feat_size",
     "inheritance_hidden": "hidden_size",
+    "A_hidden_size": "exploration_hidden",
     "B_hidden_size": "hidden_size",
 }
 """Keys of the authors' code under the names that a model's own configuration has, and those that are read here."""
@@ -239,13 +240,12 @@ def released_config(
                 logger.warning(
                     "%s is %r: scores do not depend on it, but the losses here are those of %r", key, config[key], ours
                 )
-        widths = [config[name] for name in ("exploration_hidden", "A_hidden_size") if name in config]
+        widths = [config.get(name) for name in ("hidden_size", "exploration_hidden")]
         if not config.get("double_branch", True):
             own = _ONE_BRANCH
-        elif any(width != config.get("hidden_size", width) for width in widths):
+        elif None not in widths and widths[0] != widths[1]:
             raise CheckpointError(
-                f"its branches are {short(config['hidden_size'])} and {short(widths[0])} wide: those of DL-DKD here "
-                "have one width"
+                f"its branches are {short(widths[0])} and {short(widths[1])} wide: those of DL-DKD here have one width"
             )
     if preset is None:
         preset = preset_of(system, "tvr", words)
@@ -286,13 +286,13 @@ def released_sizes(system: str, state: Mapping[str, Tensor]) -> dict[str, Any]:
         "visual_feat_dim": video_dim,
         "q_feat_size": shape_of(state, "query_input_proj.net.1.weight")[1],
         "hidden_size": hidden,
-        "attention_num": _count(state, r"clip_encoder\.([eh]_attns\.\d+)\."),
+        "attention_num": count_of(state, r"clip_encoder\.([eh]_attns\.\d+)\."),
     }
     if system == "HLFormer_Net":
         sizes["lorentz_dim"] = shape_of(state, "clip_encoder.h_attns.0.self.input_proj.net.1.weight")[0]
     if system == "DreamPRVR_Net":
         sizes["num_registers"] = shape_of(state, "video_qformer.query_tokens")[-2]
-        sizes["num_diffusion_layers"] = _count(state, r"diffusion_mlp\.layers\.(\d+)\.")
+        sizes["num_diffusion_layers"] = count_of(state, r"diffusion_mlp\.layers\.(\d+)\.")
     return sizes
 
 
@@ -307,7 +307,8 @@ def shape_of(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
     return tuple(state[name].shape)
 
 
-def _count(state: Mapping[str, Tensor], pattern: str) -> int:
+def count_of(state: Mapping[str, Tensor], pattern: str) -> int:
+    """The number of different values of the group of a pattern, which names begin with."""
     return len({match.group(1) for name in state if (match := re.match(pattern, name))})
 
 
@@ -377,14 +378,8 @@ def load_released(
     if UNUSED in state and model.fusion != "token_guided":
         retriever.register_buffer(UNUSED, torch.empty_like(state[UNUSED]), persistent=False)
     dtype = next((t.dtype for t in state.values() if t.is_floating_point() and t.ndim > 1), torch.float32)
-    slots: dict[str, Tensor] = {}
-    for module in (retriever.to(dtype).eval(), objective.to(dtype).eval()):
-        ours = all_tensors(module)
-        for entry in names(module):
-            if entry.ours is None:
-                state.pop(entry.authors, None)
-            else:
-                slots[entry.authors] = ours[entry.ours].detach()[entry.index]
-    fill(slots, state, "the model, data set and number of blocks that its configuration names")
+    slots = tensors(retriever.to(dtype).eval()) | tensors(objective.to(dtype).eval())
+    constants = {name: slot for name, slot in slots.items() if name.endswith(CONSTANT)}  # some files lack them
+    fill(slots, state | constants, "the model, data set and number of blocks that its configuration names")
     project_bounds(retriever, objective)
     return retriever, objective

@@ -180,16 +180,18 @@ class QBNormStage(Stage):
             return cls(texts, VideoEmbedding.cat(encoded.videos) if settings.videos else None, settings)
         path = folder / _BANK
         try:
-            parts: dict[str, dict[str, Any]] = {"text": {}, "video": {}}
-            for name, tensor in load_file(path).items():
-                part, _, field = name.partition(".")
-                parts[part][field] = tensor
-            text, video = parts["text"], parts["video"]
-            texts = text[""] if "" in text else TextEmbedding(**text)
-            if beside := {name[5:]: video.pop(name) for name in [*video] if name.startswith("path.")}:
+            tensors = load_file(path)
+
+            def inside(part: str) -> dict[str, Any]:
+                names = [name for name in tensors if name.rpartition(".")[0] == part]
+                return {name.rpartition(".")[2]: tensors[name] for name in names}
+
+            video, beside = inside("video"), inside("video.path")
+            if beside:
                 video["path"] = VideoEmbedding(**beside)
+            texts = tensors["text"] if "text" in tensors else TextEmbedding(**inside("text"))
             return cls(texts, VideoEmbedding(**video) if video else None, settings)
-        except (KeyError, OSError, SafetensorError, TypeError) as error:
+        except (OSError, SafetensorError, TypeError) as error:
             raise DataError(f"{path}: the bank of a qb_norm stage cannot be read ({error}). {_AGAIN}") from error
 
 

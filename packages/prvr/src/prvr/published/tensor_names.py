@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,15 +16,14 @@ from torch import Tensor, nn
 from prvr.models.blocks import AttentionBlocks, EuclideanMixer
 from prvr.models.retriever import Retriever
 from prvr.published.hlformer.released_attention import ReleasedLorentzMixer
-from prvr.published.hlformer.released_entailment import ReleasedEntailment
 
 
 @dataclass(frozen=True)
 class NamedTensor:
-    """`authors` is their name, `ours` the path of our parameter, `index` the slice of it; no path = the constant 1."""
+    """`authors` is their name, `ours` the path of our parameter, `index` the slice of it."""
 
     authors: str
-    ours: str | None
+    ours: str
     index: tuple[int, ...] = ()
 
 
@@ -38,9 +38,34 @@ def name_table(text: str) -> dict[str, str | tuple[str, ...]]:
     return {ours: theirs[0] if len(theirs) == 1 else tuple(theirs) for ours, *theirs in rows}
 
 
+def renamed(tensors: Mapping[str, Tensor], table: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Tensors under the names that a table has for parts of theirs.
+
+    The projections of queries, keys and values, which torch stacks (`in_proj_weight`), are views by names of their own.
+
+    Examples:
+        >>> [*renamed({"layer.in_proj_bias": torch.zeros(6)}, {"layer": "attention"})]
+        ['attention.q_proj.bias', 'attention.k_proj.bias', 'attention.v_proj.bias']
+    """
+    part = re.compile(rf"(?<![^.])(?:{'|'.join(map(re.escape, table))})(?![^.])")
+    views: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        layer, stacked, kind = part.sub(lambda match: table.get(match[0], ""), name).partition("in_proj_")
+        if stacked:
+            views |= {
+                f"{layer}{one}_proj.{kind}": rows
+                for one, rows in zip("qkv", tensor.detach().tensor_split(3), strict=True)
+            }
+        else:
+            views[layer] = tensor.detach()
+    return views
+
+
 UNUSED = "weight_token"
 """The guide of GMMFormer v2. Of Holmes, a parameter that nothing reads: a loaded checkpoint keeps it as a buffer, which
 is not saved."""
+CONSTANT = "manifold.k"
+"""The end of the names of curvatures, which are 1."""
 _NOT_DECAYED = ("bias", "LayerNorm.bias", "LayerNorm.weight")
 """Parts of the authors' names of parameters that their optimiser does not decay."""
 _LORENTZ = "self.lorentz_multiattention"
@@ -155,6 +180,18 @@ _PLACES: list[Place] = [
     for ours, theirs, table in map(
         str.split,
         """
+    clips.positions                {clip}_pos_embed                       positions
+    clips.project                  {clip}_input_proj                      projection
+    clips.registers                {clip_encoder}.noise_input_layer       projection
+    clips.layers.0.fusion.guide    .                                      token
+    clips.layers.0.fusion          {clip_encoder}                         fusion
+    clips.layers.1.fusion          clip_encoder_2                         fusion
+    frames.positions               {frame}_pos_embed                      positions
+    frames.project                 {frame}_input_proj                     projection
+    frames.registers               {frame_encoder}.noise_input_layer      projection
+    frames.layers.0.fusion.guide   .                                      token
+    frames.layers.0.fusion         {frame_encoder}                        fusion
+    frames.layers.1.fusion         frame_encoder_2                        fusion
     query.positions                query_pos_embed                        positions
     query.project                  query_input_proj                       projection
     query.block                    query_encoder                          block
@@ -177,30 +214,31 @@ _PLACES: list[Place] = [
     """.strip().splitlines(),
     )
 ]
+_LOSSES: list[Place] = [
+    ("proxy.text", ".", "text_prior"),
+    ("proxy.video", ".", "prior"),
+    ("alignment", ".", "alignment"),
+    ("entailment", ".", "entailment"),
+]
 
 
 def _places(retriever: Retriever) -> Iterator[Place]:
-    """`_PLACES`, and those whose number or name depends on the model; `{k}` is the number of a block in its stack."""
-    yield from _PLACES
+    """`_PLACES`, and those whose number depends on the model; `{k}` is the number of a block in its stack."""
     config = retriever.config
     alone = len(config.blocks) == config.depth == 1  # MS-SL, DL-DKD
-    first = "frame_encoder_1" if retriever.registers is None and not alone else "frame_encoder"
-    encoders, prefixes = {"clip": "clip_encoder", "frame": first}, {"clip": "clip", "frame": "frame"}
+    called = {"clip": "clip", "frame": "frame"}
     if config.clip_construction == "frames":  # DL-DKD
-        prefixes = {"clip": "visual", "frame": "exp_visual"}
-        encoders = {branch: f"{prefix}_encoder" for branch, prefix in prefixes.items()}
-    for branch, encoder in encoders.items():
-        yield f"{branch}s.positions", f"{prefixes[branch]}_pos_embed", "positions"
-        yield f"{branch}s.project", f"{prefixes[branch]}_input_proj", "projection"
-        yield f"{branch}s.registers", f"{encoder}.noise_input_layer", "projection"
-        yield f"{branch}s.layers.0.fusion.guide", ".", "token"
-        for layer, name in ((f"{branch}s.layers.0", encoder), (f"{branch}s.layers.1", f"{branch}_encoder_2")):
-            yield f"{layer}.fusion", name, "fusion"
+        called = {"clip": "visual", "frame": "exp_visual"}
+    called |= {f"{branch}_encoder": f"{prefix}_encoder" for branch, prefix in called.items()}
+    if retriever.registers is None and not alone:
+        called["frame_encoder"] = "frame_encoder_1"
+    for ours, theirs, table in _PLACES:
+        yield ours, theirs.format_map(called), table
     for path, module in retriever.named_modules():
         match path.split("."):
             case [branch, "layers", layer, "groups", _]:
-                encoder = encoders[branch.removesuffix("s")]
-                encoder = encoder if layer == "0" else f"{branch.removesuffix('s')}_encoder_2"
+                encoder = f"{branch.removesuffix('s')}_encoder"
+                encoder = called[encoder] if layer == "0" else f"{encoder}_2"
                 if isinstance(module, AttentionBlocks):
                     yield path, encoder if alone else f"{encoder}.attn{{k}}", "block"
                 elif config.fusion == "token_guided":
@@ -234,29 +272,14 @@ def all_tensors(module: nn.Module) -> dict[str, Tensor]:
     return dict(module.named_parameters()) | dict(module.named_buffers())
 
 
-def _constants(entries: Iterable[NamedTensor]) -> Iterator[NamedTensor]:
-    """The curvatures of the released Lorentz blocks, which their code keeps in several places."""
-    blocks = [entry.authors.removesuffix(".self.scale_alpha") for entry in entries if "scale_alpha" in entry.authors]
-    for block, name in product(blocks, ("self", _LORENTZ, *(f"{_LORENTZ}.{linear}" for linear in _LINEARS))):
-        yield NamedTensor(f"{block}.{name}.manifold.k", None)
-    if blocks:
-        yield NamedTensor("manifold.k", None)
-
-
 def names(module: nn.Module) -> list[NamedTensor]:
-    """Every tensor of a retriever or an objective under the authors' name.
+    """Every tensor of a retriever or an objective under the authors' name, but for curvatures, which are 1.
 
     Parts the authors never had (a correct-mode Lorentz block, say) have no name and are left out.
     """
-    if isinstance(module, Retriever):
-        entries = list(_entries(module, _places(module)))
-        entries += [NamedTensor(UNUSED, UNUSED)] if hasattr(module, UNUSED) else []
-        return [*entries, *_constants(entries)]
-    places = [("proxy.text", ".", "text_prior"), ("proxy.video", ".", "prior")]
-    places.append(("alignment", ".", "alignment"))
-    if isinstance(getattr(module, "entailment", None), ReleasedEntailment):
-        places.append(("entailment", ".", "entailment"))
-    return list(_entries(module, places))
+    entries = list(_entries(module, _places(module) if isinstance(module, Retriever) else _LOSSES))
+    entries += [NamedTensor(UNUSED, UNUSED)] if hasattr(module, UNUSED) else []
+    return entries
 
 
 def canonical_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -287,17 +310,18 @@ def tensors(module: nn.Module, grad: bool = False) -> dict[str, Tensor]:
         >>> tensors(retriever)["query_encoder.self.query.weight"].shape
         torch.Size([384, 384])
     """
-    ours, values = all_tensors(module), {}
+    ours, values = all_tensors(module), dict[str, Tensor]()
     for entry in names(module):
-        if entry.ours is None:
-            if not grad:
-                values[entry.authors] = torch.ones(())
-            continue
-        tensor = ours[entry.ours]
-        value = tensor.grad if grad else tensor.detach()
+        value = ours[entry.ours].grad if grad else ours[entry.ours].detach()
         if value is not None:
             values[entry.authors] = value[entry.index]
-    return values
+    # The curvatures of the released Lorentz blocks, which their code keeps in several places.
+    blocks = [
+        name.removesuffix("self.scale_alpha") for name in values if name.endswith("self.scale_alpha") and not grad
+    ]
+    inside = ("self.", f"{_LORENTZ}.", *(f"{_LORENTZ}.{linear}." for linear in _LINEARS))
+    places = [block + place for block, place in product(blocks, inside)]
+    return values | {f"{place}{CONSTANT}": torch.ones(()) for place in ([*places, ""] if places else [])}
 
 
 def released_decay(modules: Iterable[nn.Module]) -> dict[int, bool]:

@@ -13,21 +13,19 @@ from prvr.config import config_to_dict, validated
 from prvr.config.registry import named_parts
 from prvr.errors import InputError
 from prvr.models.pretrained import PretrainedModel
-from prvr.published.diffusionret.network import (
-    CandidateDenoiser,
-    Pairs,
-    RerankerInputs,
-    TextToVideo,
-    VideoToText,
-)
+from prvr.published.diffusionret.network import CandidateDenoiser, Pairs, RerankerInputs, pooled_pairs
 from prvr.published.diffusionret.process import DiffusionProcess
 from prvr.published.diffusionret.run_config import COMPAT, RerankerConfig
 from prvr.scoring import full_precision
-from prvr.stages.matrix import EncodedSplit, best_columns, merge_top_k
+from prvr.stages.matrix import EncodedSplit, rescore_best
 from prvr.types import Direction, VideoEmbedding, query_vectors
 from regdiff.noise import standard_normal
 
-_VIEWS = {"t2v": TextToVideo, "v2t": VideoToText}
+_SHAPES = {
+    "t2v": "text (b, d) and frames (b, n, f, d), or (n, f, d) for the same candidates in every row",
+    "v2t": "text (b, n, d), or (n, d) for the same candidates in every row, and frames (b, f, d)",
+}
+"""What a query and its candidates are, by direction."""
 
 
 def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerInputs:
@@ -40,12 +38,12 @@ def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerIn
     text = query_vectors(encoded.text).clone()
     video = VideoEmbedding.cat(encoded.videos)
     parts, masks = [], []
-    for name in ("clips", "frames") if config.tokens == "both" else (config.tokens,):
-        rows: Tensor | None = getattr(video, name)
+    for name, rows, mask in (("clips", video.clips, None), ("frames", video.frames, video.frame_mask)):
+        if config.tokens not in ("both", name):
+            continue
         if rows is None:
             other = "clips" if name == "frames" else "frames"
             raise InputError(f"reranker.tokens={config.tokens!r}: this retriever has no {name} of videos; use {other}")
-        mask = video.frame_mask if name == "frames" else None
         masks.append(torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device) if mask is None else mask)
         parts.append(rows)
     frames, mask = torch.cat(parts, 1), torch.cat(masks, 1)
@@ -65,7 +63,7 @@ class CandidateReranker(PretrainedModel):
 
     Shapes: in direction "t2v" text is `(b, d)`, frames `(b, n, f, d)` and their mask `(b, n, f)`; in direction "v2t"
     text is `(b, n, d)`, frames `(b, f, d)` and their mask `(b, f)`. Candidates without the axis b are the same for
-    every row, and are not copied: for example all items of a training batch.
+    every row, and their frames are not copied: for example all items of a training batch.
 
     Args:
         config: sizes, diffusion, loss, and released behaviour.
@@ -85,13 +83,12 @@ class CandidateReranker(PretrainedModel):
 
     def __init__(self, config: RerankerConfig, direction: Direction = "t2v") -> None:
         super().__init__()
-        if direction not in [*_VIEWS]:  # a value from a file may not be hashable
+        if direction not in [*_SHAPES]:  # a value from a file may not be hashable
             raise InputError(f"direction: got {direction!r}, expected 't2v' (videos for a text) or 'v2t'")
         self.config = config
         self.direction: Direction = direction
         # The content of config.json: with a dataclass as `config`, the mixin forgets all other arguments.
         self._hub_mixin_config = config_to_dict(config) | {"direction": direction}
-        self.view = _VIEWS[direction]()
         entries = named_parts(COMPAT, config.compat)
         self.pool = entries["pooling"].part(config.attention_temperature)
         self.denoiser: CandidateDenoiser = entries["decoder"].part(config.width, config.steps)
@@ -115,13 +112,32 @@ class CandidateReranker(PretrainedModel):
 
     def _pairs(self, text: Tensor, frames: Tensor, frame_mask: Tensor) -> Pairs:
         _expect_embeddings(self.config.width, text, frames, frame_mask)
-        batched = (text.ndim, frames.ndim) == self.view.ranks[0]
-        if (text.ndim, frames.ndim) not in self.view.ranks or (batched and len(text) != len(frames)):
+        texts, videos = text.shape[:-1], frames.shape[:-2]
+        rows, candidates = (texts, videos) if self.direction == "t2v" else (videos, texts)
+        if len(rows) != 1 or len(candidates) not in (1, 2) or candidates[:-1] not in ((), rows):
             raise InputError(
                 f"text and frames: got shapes {tuple(text.shape)} and {tuple(frames.shape)}, expected in direction "
-                f"{self.direction!r} {self.view.shapes}"
+                f"{self.direction!r} {_SHAPES[self.direction]}"
             )
-        return self.view.pair(self.pool, text.to(self._like.dtype), frames.to(self._like.dtype), frame_mask)
+        inputs = RerankerInputs(
+            text.flatten(0, -2).to(self._like.dtype), frames.flatten(0, -3), frame_mask.flatten(0, -2)
+        )
+        columns = torch.arange(candidates.numel(), device=text.device).view(candidates)
+        return self.pairs(inputs, torch.arange(*rows, device=text.device), columns.expand(*rows, -1))
+
+    def pairs(
+        self,
+        inputs: RerankerInputs,
+        rows: Int[Tensor, " r"],
+        columns: Int[Tensor, "r k"],
+        pooled: Float[Tensor, "r k d"] | None = None,
+    ) -> Pairs:
+        """Queries and candidates, of which `pooled` is the result of `pooled_pairs` of `network`, where it is known."""
+        if pooled is None:
+            pooled = pooled_pairs(self.pool, inputs, self.direction, rows, columns)
+        if self.direction == "t2v":
+            return Pairs(inputs.text[rows][:, None], pooled)
+        return Pairs(pooled, inputs.text[columns])
 
     def denoise(
         self,
@@ -154,25 +170,22 @@ class CandidateReranker(PretrainedModel):
         text: Float[Tensor, "*t d"],
         frames: Float[Tensor, "*v f d"],
         frame_mask: Bool[Tensor, "*v f"],
-        noise: Float[Tensor, "..."] | None = None,
-        timesteps: Int[Tensor, "b"] | None = None,
-        generator: torch.Generator | None = None,
+        **draws: Any,
     ) -> Float[Tensor, ""]:
         """The generation loss (eq. 9), the mean over rows.
 
         Args:
             target: `(b, n)` the relevant candidates, at least one in each row; or x_0 itself.
             text, frames, frame_mask: see the class.
-            noise: `(b, n)` epsilon; None draws it.
-            timesteps: `(b,)` k; None draws one uniformly for each row.
-            generator: source of the draws.
+            draws: `noise`, `(b, n)` epsilon; `timesteps`, `(b,)` k; and `generator`, the source of what is not given:
+                those of [ConditionalDiffusion.loss][regdiff.ConditionalDiffusion.loss].
 
         Raises:
             ValueError: as `denoise`, or (on the CPU) a row without a relevant candidate.
         """
         with self._full_precision():
             pairs = self._pairs(text, frames, frame_mask)
-        return self.loss_of_pairs(target, pairs, noise=noise, timesteps=timesteps, generator=generator)
+        return self.loss_of_pairs(target, pairs, **draws)
 
     def loss_of_pairs(
         self,
@@ -184,8 +197,8 @@ class CandidateReranker(PretrainedModel):
 
         Args:
             target: as in `loss`.
-            pairs: the result of `gather` of the view.
-            draws: noise, timesteps and generator, as in `loss`.
+            pairs: the result of `pairs`.
+            draws: as in `loss`.
         """
         with self._full_precision():
             prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))
@@ -260,20 +273,21 @@ class CandidateReranker(PretrainedModel):
             columns: the candidates of each row.
             initial, seed, options: as in `rerank`.
         """
-        pairs = self.view.gather(self.pool, inputs, rows, columns)
+        pairs = self.pairs(inputs, torch.arange(rows.start, rows.stop, device=columns.device), columns)
         with self._full_precision():
             return self.output.probability(self._sample(pairs, initial, seed=seed, **options))
 
     def combined(
-        self, scores: Float[Tensor, "b n"], probabilities: Float[Tensor, "b n"], weight: float
+        self, scores: Float[Tensor, "b n"], probabilities: Float[Tensor, "b n"], weight: float | None = None
     ) -> Float[Tensor, "b n"]:
         """New scores of candidates from their scores and their generated probabilities, see `config.combine`.
 
         Args:
             scores: `(b, n)`, best first.
             probabilities: `(b, n)` the result of `probabilities`.
-            weight: the weight of the probabilities.
+            weight: the weight of the probabilities; None for `config.weight`.
         """
+        weight = self.config.weight if weight is None else weight
         base = scores if self.config.combine == "add" else scores[:, :1].expand_as(scores)
         return base + weight * probabilities.to(base)
 
@@ -327,15 +341,16 @@ class CandidateReranker(PretrainedModel):
                 raise InputError(f"{name}: row {int(bad.int().argmax())} is NaN: remove it")
         if top_k is None:
             top_k = min(self.config.candidates, scores.shape[1]) if initial is None else initial.shape[1]
-        weight = self.config.weight if weight is None else weight
         inputs, parts = RerankerInputs(text.to(self._like), frames, frame_mask), []
         for first in range(0, len(scores), batch_size):
             rows = slice(first, min(first + batch_size, len(scores)))
-            columns = best_columns(scores[rows], top_k)
-            start = None if initial is None else initial[rows]
-            likely = self.probabilities(inputs, rows, columns, start, seed=seed, **options)
-            best = self.combined(scores[rows].gather(1, columns), likely, weight)
-            parts.append(merge_top_k(scores[rows], columns, best))
+
+            def rescore(best: Tensor, columns: Tensor, rows: slice = rows) -> Tensor:
+                start = None if initial is None else initial[rows]
+                likely = self.probabilities(inputs, rows, columns, start, seed=seed, **options)
+                return self.combined(best, likely, weight)
+
+            parts.append(rescore_best(scores[rows], top_k, rescore))
         return torch.cat(parts) if parts else scores.clone()
 
     @classmethod

@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from prvr.data.on_device import sent
 from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
-from prvr.evaluation.metrics import RankCounts
+from prvr.evaluation.metrics import RankCounts, reject_nan
 from prvr.evaluation.rank import count_rows
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
-from prvr.published.diffusionret.network import Pairs, RerankerInputs
+from prvr.published.diffusionret.network import Pairs, RerankerInputs, pooled_pairs
 from prvr.stages import Direction, ScoreMatrix, best_columns, merge_top_k
 
 CACHE = 2**30
@@ -54,8 +55,8 @@ class Candidates:
             generator: source of the draws, on the CPU.
         """
         if self.columns is not None:
-            order = torch.rand(len(rows), self.columns.shape[1] - 1, generator=generator).argsort(1)[:, : num - 1] + 1
-            return sent(torch.cat([torch.zeros(len(rows), 1, dtype=order.dtype), order], 1), self.columns.device)
+            order = torch.rand(len(rows), self.columns.shape[1] - 1, generator=generator)
+            return sent(F.pad(order, (1, 0), value=-1.0).argsort(1)[:, :num], self.columns.device)
         owner = self.owner[rows]
         wrong = owner[:, None] != owner
         order = torch.rand(wrong.shape, generator=generator).masked_fill(~wrong, 2.0).fill_diagonal_(-1.0).argsort(1)
@@ -82,10 +83,10 @@ def hard_candidates(
     for rows in scores.blocks(direction, block):
         positives = scores.positives(direction, rows)
         values = scores.rows(direction, rows)
-        if bool(values.isnan().any()):
-            row = rows.start + int(values.isnan().any(1).int().argmax())
-            what = "query" if direction == "t2v" else "video"
-            raise InputError(f"scores are NaN for {what} {row} of {split.name}: a {what} without valid features?")
+        if direction == "t2v":
+            reject_nan(values.isnan().any(1), values.isnan().any(0), split.query_ids[rows], split.video_ids)
+        else:
+            reject_nan(values.isnan().any(0), values.isnan().any(1), split.query_ids, split.video_ids[rows])
         size = min(size, int((~positives).sum(1).min()))
         if size < 1:
             raise InputError(
@@ -109,20 +110,12 @@ class Pairing:
     """
 
     def __init__(self, reranker: CandidateReranker, inputs: RerankerInputs, candidates: Candidates) -> None:
-        self.view, self.pool, self.inputs, self.candidates = reranker.view, reranker.pool, inputs, candidates
+        self.reranker, self.inputs, self.candidates = reranker, inputs, candidates
         self._asks = candidates.asks.to(inputs.text.device)
         self._pooled: Float[Tensor, "q c d"] | None = None
         columns, text = candidates.columns, inputs.text
         if columns is not None and columns.numel() * text.shape[-1] * text.element_size() <= CACHE:
-            parts = [self._gather(rows, columns[rows]) for rows in torch.arange(len(columns)).split(128)]
-            self._pooled = torch.cat([pairs.candidates if self._by_text else pairs.queries for pairs in parts])
-
-    @property
-    def _by_text(self) -> bool:
-        return self.view.name == "t2v"
-
-    def _gather(self, rows: Tensor, columns: Tensor) -> Pairs:
-        return self.view.gather(self.pool, self.inputs, self._asks[rows], columns)
+            self._pooled = pooled_pairs(reranker.pool, inputs, reranker.direction, self._asks, columns)
 
     def pairs(self, rows: Int[Tensor, " r"], places: Int[Tensor, "r n"]) -> Pairs:
         """Queries and candidates of some rows.
@@ -133,12 +126,8 @@ class Pairing:
         """
         columns, device = self.candidates.columns, self.inputs.text.device
         columns = sent(places, device) if columns is None else columns[rows].gather(1, places).to(device)
-        if self._pooled is None:
-            return self._gather(rows, columns)
-        pooled = self._pooled[rows[:, None], places]
-        if self._by_text:
-            return Pairs(self.inputs.text[self._asks[rows]][:, None], pooled)
-        return Pairs(pooled, self.inputs.text[columns])
+        pooled = None if self._pooled is None else self._pooled[rows[:, None], places]
+        return self.reranker.pairs(self.inputs, self._asks[rows], columns, pooled)
 
 
 @torch.no_grad()
@@ -163,13 +152,12 @@ def counts_by_weight(
         seed: the seed of the noise, the same for every row.
         block: rows at a time.
     """
-    counts: list[list[RankCounts]] = [[] for _ in weights]
+    counts: list[list[RankCounts]] = []
     for rows in matrix.blocks(direction, block):
         scores = matrix.rows(direction, rows)
         columns = best_columns(scores, min(reranker.config.candidates, scores.shape[1]))
         likely = reranker.probabilities(inputs, rows, columns, seed=seed)
         best = scores.gather(1, columns)
-        for count, weight in zip(counts, weights, strict=True):
-            reranked = merge_top_k(scores, columns, reranker.combined(best, likely, weight))
-            count.append(count_rows(matrix, direction, rows, reranked))
-    return [RankCounts.cat(part) for part in counts]
+        new = (reranker.combined(best, likely, weight) for weight in weights)
+        counts.append([count_rows(matrix, direction, rows, merge_top_k(scores, columns, each)) for each in new])
+    return [RankCounts.cat(part) for part in zip(*counts, strict=True)]

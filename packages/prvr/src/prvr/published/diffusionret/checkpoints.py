@@ -13,8 +13,8 @@ from prvr.published.diffusionret.clip_retriever import ClipRetriever
 from prvr.published.diffusionret.model_config import TokenCompat, TokenModelConfig
 from prvr.published.diffusionret.released import load_released_reranker
 from prvr.published.diffusionret.stage import fingerprint
-from prvr.published.loading import fill, shape_of
-from prvr.published.tensor_names import name_table
+from prvr.published.loading import count_of, fill, shape_of
+from prvr.published.tensor_names import name_table, renamed
 from prvr.types import Direction
 
 _DENOISERS: dict[Direction, str] = {"t2v": "diffusion_model.", "v2t": "diffusion_model_v."}
@@ -52,7 +52,6 @@ _NAMES = name_table(
     """
 )
 """Parts of the names of our tensors, and theirs; the last ones inside a layer, of transformers and of torch."""
-_PART = re.compile(rf"(?<![^.])(?:{'|'.join(map(re.escape, _NAMES))})(?![^.])")
 
 
 def is_diffusionret(state: Mapping[str, Tensor]) -> bool:
@@ -93,18 +92,16 @@ def _model_config(state: Mapping[str, Tensor], max_frames: int, max_words: int) 
     """The configuration of the retriever, from the shapes of its tensors."""
     from prvr.encoders.hub import import_transformers
 
-    (positions, width), vocabulary = (
-        shape_of(state, "clip.positional_embedding"),
-        shape_of(state, "clip.token_embedding.weight"),
-    )
+    positions, width = shape_of(state, "clip.positional_embedding")
+    vocabulary = shape_of(state, "clip.token_embedding.weight")[0]
     hidden, patch = shape_of(state, "clip.text_projection")[1], shape_of(state, "clip.visual.conv1.weight")
     side = patch[-1] * math.isqrt(shape_of(state, "clip.visual.positional_embedding")[0] - 1)
     text = _layers(state, _TEXT, width) | {
-        "vocab_size": vocabulary[0],
+        "vocab_size": vocabulary,
         "max_position_embeddings": positions,
-        "bos_token_id": vocabulary[0] - 2,
-        "eos_token_id": vocabulary[0] - 1,
-        "pad_token_id": vocabulary[0] - 1,
+        "bos_token_id": vocabulary - 2,
+        "eos_token_id": vocabulary - 1,
+        "pad_token_id": vocabulary - 1,
         "projection_dim": hidden,
     }
     vision = _layers(state, _VISION, patch[0])
@@ -129,11 +126,9 @@ def _model_config(state: Mapping[str, Tensor], max_frames: int, max_words: int) 
 
 def _layers(state: Mapping[str, Tensor], prefix: str, width: int) -> dict[str, int]:
     """The sizes of a stack of layers, by the names of transformers."""
-    matches = (re.match(rf"{re.escape(prefix)}\.(\d+)\.", name) for name in state)
-    indices = {int(match[1]) for match in matches if match}
     return {
         "hidden_size": width,
-        "num_hidden_layers": len(indices),
+        "num_hidden_layers": count_of(state, rf"{re.escape(prefix)}\.(\d+)\."),
         "num_attention_heads": max(1, width // _HEAD),
         "intermediate_size": shape_of(state, f"{prefix}.0.mlp.c_fc.weight")[0],
     }
@@ -145,16 +140,10 @@ def _fill(retriever: ClipRetriever, state: Mapping[str, Tensor]) -> None:
     Raises:
         CheckpointError: a tensor is missing, unknown or of another shape.
     """
-    slots = {_PART.sub(lambda part: str(_NAMES[part[0]]), name): own for name, own in retriever.named_parameters()}
+    slots = renamed(dict(retriever.named_parameters()), _NAMES)
     slots |= {name: slots[name].T for name in ("clip.text_projection", "clip.visual.proj")}
-    theirs: dict[str, Tensor] = {}
-    for name, tensor in state.items():
-        layer, stacked, kind = name.partition("in_proj_")
-        if stacked and name.startswith((_TEXT, _VISION)):
-            parts = zip("qkv", tensor.tensor_split(3), strict=True)
-            theirs |= {f"{layer}{part}_proj.{kind}": rows for part, rows in parts}
-        elif not name.startswith(tuple(_DENOISERS.values())):
-            theirs[name] = tensor
+    own = {name: tensor for name, tensor in state.items() if not name.startswith(tuple(_DENOISERS.values()))}
+    theirs = renamed(own, {})
     positions = "frame_position_embeddings.weight"
     theirs[positions] = theirs[positions][: retriever.config.max_frames]  # the table is as long as the text's
     fill(slots, theirs, "one of DiffusionRet over a CLIP, with interaction wti and agg_module seqTransf")

@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from prvr.errors import InputError
 from prvr.models.pretrained import read_model_config
-from prvr.models.rows import Rows
 from prvr.published.diffusionret.model_config import TokenModelConfig
 from prvr.published.diffusionret.token_retriever import TokenRetriever, TokenRetrieverBase
 
@@ -75,28 +72,26 @@ class ClipRetriever(TokenRetrieverBase):
         hidden = self.backbone.text_model(input_ids=tokens, attention_mask=word_mask.long()).last_hidden_state
         return self.backbone.text_projection(hidden).masked_fill(~word_mask[..., None], 0)
 
-    def embed_frames(
-        self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"], valid: int | None = None
-    ) -> Float[Tensor, "v l d"]:
-        """The embedding of every picture; padded ones are not computed."""
-        rows = Rows.of(frame_mask, valid)
-        pictures = rows.pack(frames)[0].unflatten(-1, (3, self._side, self._side))
+    def embed_frames(self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
+        """The embedding of every picture; padded ones are not computed, and the host waits for their number."""
+        pictures = frames[frame_mask].unflatten(-1, (3, self._side, self._side))
         embedded = self.backbone.visual_projection(self.backbone.vision_model(pixel_values=pictures).pooler_output)
-        return rows.pad(embedded[None])
+        padded = embedded.new_zeros(*frame_mask.shape, self.config.hidden)
+        return padded.masked_scatter(frame_mask[..., None], embedded)
 
 
-_LAYER = {
-    "norm1.": ["layer_norm1."],
-    "self_attn.in_proj_": [f"self_attn.{part}_proj." for part in "qkv"],
-    "self_attn.out_proj.": ["self_attn.out_proj."],
-    "norm2.": ["layer_norm2."],
-    "linear1.": ["mlp.fc1."],
-    "linear2.": ["mlp.fc2."],
+_NAMES = {
+    "temporal.positions": "text_model.embeddings.position_embedding.weight",
+    "temporal.layers": "text_model.encoder.layers",
+    "project_words": "text_projection",
+    "norm1": "layer_norm1",
+    "norm2": "layer_norm2",
+    "linear1": "mlp.fc1",
+    "linear2": "mlp.fc2",
 }
-"""Our names of a layer's maps, and those of `transformers` that are stacked to give each; weights and biases alike."""
+"""Parts of the names of our tensors, and those of a CLIP of `transformers` that they start as."""
 
 
-@torch.no_grad()
 def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -> None:
     """Copies the first text layers, the first text positions and the text projection of a CLIP into a retriever.
 
@@ -111,20 +106,19 @@ def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -
             positions. Nothing is copied then.
     """
     from prvr.published.loading import fill  # with what the released code alone has
+    from prvr.published.tensor_names import renamed
 
-    config, own = retriever.config, dict(retriever.named_parameters())
-    sources = {"temporal.positions": ["text_model.embeddings.position_embedding.weight"]}
-    for number, (ours, theirs), kind in product(range(config.depth), _LAYER.items(), ("weight", "bias")):
-        parts = [f"text_model.encoder.layers.{number}.{name}{kind}" for name in theirs]
-        sources[f"temporal.layers.{number}.{ours}{kind}"] = parts
-    if "project_words.weight" in own:
-        sources["project_words.weight"] = ["text_projection.weight"]
-    state = {name: torch.cat([clip[p] for p in parts]) for name, parts in sources.items() if clip.keys() >= {*parts}}
-    if "temporal.positions" in state:
-        state["temporal.positions"] = state["temporal.positions"][: config.max_frames]
+    config, positions = retriever.config, _NAMES["temporal.positions"]
+    own = {
+        name: slot for name, slot in retriever.named_parameters() if name.startswith(("temporal.", "project_words."))
+    }
+    slots = renamed(own, _NAMES)
+    state = {name: clip[name] for name in slots if name in clip}
+    if positions in state:
+        state[positions] = state[positions][: config.max_frames]
     width = f"one of a CLIP whose text encoder has the width {config.hidden}"
     expected = f"{width}, {config.depth} layers (model.depth) and {config.max_frames} positions at least"
-    fill({name: own[name] for name in sources}, state, expected)
+    fill(slots, state, expected)
 
 
 class FirstStages:

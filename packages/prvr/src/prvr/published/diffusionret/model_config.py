@@ -7,7 +7,7 @@ from pydantic.dataclasses import dataclass
 
 from prvr.config import RETRIEVERS, STRICT, Registry, RetrieverConfig, own_modules
 from prvr.config.registry import named_parts, registered
-from prvr.config.strict import Factor, Size, record
+from prvr.config.strict import Factor, Rate, Size, record
 from prvr.errors import InputError
 
 TOKEN_COMPAT: dict[str, Registry[Any]] = {name: Registry(f"compat.{name}") for name in ("alignment", "norms")}
@@ -61,7 +61,7 @@ class TokenModelConfig(RetrieverConfig):
     feature_length: Factor = 1.0
     """Length that rows of frame features are given before the transformer. Stored ones have 1; CLIP's own, for which
     its layers were trained, about 10."""
-    dropout: float = Field(default=0.0, ge=0, lt=1)
+    dropout: Rate = 0.0
     sentence: Literal["weighted", "last"] = "weighted"
     """The one vector of a query, for what needs one (re-ranking, moments). weighted: unit words by their weights; last:
     its last valid word, in CLIP the end of the text, which has read all others. `max_words` must not cut it off."""
@@ -96,9 +96,9 @@ class TokenModelConfig(RetrieverConfig):
                     f"{key}={getattr(self, key)!r}: with clip, frames are pictures and words token numbers, which the "
                     f"CLIP projects: set {key}={'null' if value is None else value}"
                 )
-        for key, width in (("frame", self.video_dim), ("word", self.query_dim)):
+        for key, name in (("frame", "video_dim"), ("word", "query_dim")):
+            width = getattr(self, name)
             if self.clip is None and getattr(self, f"{key}_projection") == "none" and width != self.hidden:
-                name = "video_dim" if key == "frame" else "query_dim"
                 raise InputError(
                     f"{key}_projection='none' needs {name}={self.hidden}, as wide as hidden, got {width}: set "
                     f"{key}_projection='linear'"

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from prvr.types import Direction
 from regdiff.timestep import sincos_table
 
 Pool = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -19,7 +20,7 @@ Finish = Callable[[Tensor, Tensor], Tensor]
 
 #: Numbers of frame embeddings that are gathered at a time: 64 MB of float32.
 _BLOCK = 2**24
-#: The most pairs that share one copy of the frames of a video; unused places are computed in vain.
+#: How many pairs share one copy of the frames of a video; unused places are computed in vain.
 _SHARED = 8
 
 
@@ -67,10 +68,6 @@ class TextFrameAttention(nn.Module):
         frames = frames.masked_fill(~frame_mask[..., None], 0)  # a weight of 0 does not remove a NaN
         return self.weights(text, frames, frame_mask) @ frames
 
-    def extra_repr(self) -> str:
-        """Shown in the module's repr."""
-        return f"temperature={self.temperature}"
-
 
 @dataclass(frozen=True)
 class RerankerInputs:
@@ -86,11 +83,6 @@ class RerankerInputs:
     frames: Float[Tensor, "v f d"]
     mask: Bool[Tensor, "v f"]
 
-    @property
-    def block(self) -> int:
-        """The number of videos whose frames are gathered at a time."""
-        return max(1, _BLOCK // (self.frames.shape[1] * self.frames.shape[2]))
-
 
 class Pairs(NamedTuple):
     """Queries `(b, m, d)`, one for all candidates (m = 1) or one for each (m = n), and candidates `(b, n, d)`."""
@@ -99,70 +91,35 @@ class Pairs(NamedTuple):
     candidates: Float[Tensor, "b n d"]
 
 
-class TextToVideo:
-    """One text and n candidate videos, each pooled for the text."""
+def pooled_pairs(
+    pool: Pool, inputs: RerankerInputs, direction: Direction, rows: Int[Tensor, " r"], columns: Int[Tensor, "r k"]
+) -> Float[Tensor, "r k d"]:
+    """The video of each pair pooled for its text, a bounded number of frames at a time, gathered once for several.
 
-    name: Literal["t2v"] = "t2v"
-    ranks = ((2, 4), (2, 3))
-    shapes = "text (b, d) and frames (b, n, f, d), or (n, f, d) for the same candidates in every row"
-
-    def pair(self, pool: Pool, text: Tensor, frames: Tensor, frame_mask: Tensor) -> Pairs:
-        """Pairs of texts with candidates of each row, or with the same ones for all rows, which are not copied."""
-        if frames.ndim == 3:
-            shared = text.expand(len(frames), *text.shape)
-            return Pairs(text[:, None], pool(shared, frames, frame_mask).transpose(0, 1))
-        rows, num = frames.shape[:2]
-        each = text[:, None].expand(rows, num, -1).reshape(rows * num, 1, -1)
-        pooled = pool(each, frames.flatten(0, 1), frame_mask.flatten(0, 1))
-        return Pairs(text[:, None], pooled.view(rows, num, -1))
-
-    def gather(self, pool: Pool, inputs: RerankerInputs, rows: slice | Tensor, columns: Int[Tensor, "r k"]) -> Pairs:
-        """Pairs of the texts `rows` with the videos `columns` of each, a bounded number of frames at a time."""
-        queries, (groups, members) = inputs.text[rows], _grouped(columns.flatten().to(inputs.frames.device))
-        pooled = queries.new_empty(columns.numel(), queries.shape[-1])
-        for videos, pairs in zip(groups.split(inputs.block), members.split(inputs.block), strict=True):
-            pairs = pairs.to(queries.device)
-            used, texts = pairs >= 0, queries[pairs.clamp_min(0) // columns.shape[1]]
-            frames = inputs.frames[videos].to(queries)
-            mask = inputs.mask[videos].to(queries.device)
-            pooled[pairs[used]] = pool(texts, frames, mask)[used]
-        return Pairs(queries[:, None], pooled.view(*columns.shape, -1))
-
-
-def _grouped(videos: Int[Tensor, " p"]) -> tuple[Int[Tensor, " g"], Int[Tensor, "g m"]]:
-    """Groups of at most `_SHARED` pairs with the same video, whose frames are gathered once for all of them.
-
-    Returns the video of each group and the pairs in it, padded with -1.
+    Args:
+        pool: the text-frame attention.
+        inputs: embeddings of all texts and videos.
+        direction: "t2v": pairs of the texts `rows` and the videos `columns` of each; "v2t": of videos and their texts.
+        rows, columns: the pairs.
     """
+    pairs = rows[:, None].expand_as(columns).flatten(), columns.flatten()
+    texts, videos = pairs if direction == "t2v" else pairs[::-1]
+    text, videos = inputs.text, videos.to(inputs.frames.device)
+    # Groups of pairs with the same video, of at most `_SHARED` or as many as each video has, padded with -1.
     order = videos.argsort(stable=True)
     unique, member, counts = videos[order].unique_consecutive(return_inverse=True, return_counts=True)
-    size = min(_SHARED, int(counts.max()))
+    size = min(max(_SHARED, int(counts.min())), int(counts.max()))
     groups = (counts + size - 1) // size
     place = torch.arange(len(videos), device=videos.device) - (counts.cumsum(0) - counts)[member]
-    group = (groups.cumsum(0) - groups)[member] + place // size
-    pairs = videos.new_full((int(groups.sum()), size), -1)
-    pairs[group, place % size] = order
-    return unique.repeat_interleave(groups), pairs
-
-
-class VideoToText:
-    """One video and n candidate texts; the query is the video, pooled for each text."""
-
-    name: Literal["v2t"] = "v2t"
-    ranks = ((3, 3), (2, 3))
-    shapes = "text (b, n, d), or (n, d) for the same candidates in every row, and frames (b, f, d)"
-
-    def pair(self, pool: Pool, text: Tensor, frames: Tensor, frame_mask: Tensor) -> Pairs:
-        """Pairs of videos with candidates of each row, or with the same candidates for all rows."""
-        text = text.expand(len(frames), *text.shape[-2:])
-        return Pairs(pool(text, frames, frame_mask), text)
-
-    def gather(self, pool: Pool, inputs: RerankerInputs, rows: slice | Tensor, columns: Int[Tensor, "r k"]) -> Pairs:
-        """Pairs of the videos `rows` with the texts `columns` of each, a bounded number of frames at a time."""
-        text, size = inputs.text, inputs.block
-        blocks = zip(*(x.split(size) for x in (inputs.frames[rows], inputs.mask[rows], columns)), strict=True)
-        parts = [self.pair(pool, text[some], x.to(text), mask.to(text.device)) for x, mask, some in blocks]
-        return Pairs(*(torch.cat(both) for both in zip(*parts, strict=True)))
+    members = videos.new_full((int(groups.sum()), size), -1)
+    members[(groups.cumsum(0) - groups)[member] + place // size, place % size] = order
+    pooled = text.new_empty(len(texts), text.shape[-1])
+    block = max(1, _BLOCK // (inputs.frames.shape[1] * inputs.frames.shape[2]))
+    for some, places in zip(unique.repeat_interleave(groups).split(block), members.split(block), strict=True):
+        places = places.to(text.device)
+        used, asking = places >= 0, text[texts[places.clamp_min(0)]]
+        pooled[places[used]] = pool(asking, inputs.frames[some].to(text), inputs.mask[some].to(text.device))[used]
+    return pooled.view(*columns.shape, -1)
 
 
 @dataclass(frozen=True)

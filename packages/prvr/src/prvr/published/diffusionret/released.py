@@ -13,7 +13,7 @@ from prvr.published.diffusionret.process import Output
 from prvr.published.diffusionret.run_config import RerankerCompat, RerankerConfig
 from prvr.published.diffusionret.token_retriever import token_alignment
 from prvr.published.loading import CheckpointError, fill, key_table
-from prvr.published.tensor_names import name_table
+from prvr.published.tensor_names import name_table, renamed
 from prvr.types import Direction
 
 _NAMES = name_table(
@@ -125,9 +125,7 @@ def load_released_reranker(
     """
     marker, other = f"{_NAMES['query']}.weight", "v2t" if direction == "t2v" else "t2v"
     prefixes = [key.removesuffix(marker) for key in state_dict if key.endswith(marker)]
-    matches = [prefix for prefix in prefixes if other not in prefix]
-    if len(matches) > 1:
-        matches = [prefix for prefix in matches if direction in prefix]
+    matches = [p for p in prefixes if direction in p] or [p for p in prefixes if other not in p]
     if len(matches) != 1:
         names = ", ".join(repr(prefix + marker) for prefix in prefixes) or "none"
         raise CheckpointError(
@@ -151,9 +149,5 @@ def load_released_reranker(
     options |= {"width": width, "negative": -1 if config.get("neg") else 0, "trained_on": trained_on}
     compat = RerankerCompat(pooling="released", decoder="released", output="released")
     reranker = CandidateReranker(RerankerConfig(compat=compat, **options), direction).to(own[marker].dtype).eval()
-    slots = {
-        f"{_NAMES[part]}.{kind}": tensor
-        for (part, kind), tensor in ((name.split("."), t) for name, t in reranker.denoiser.state_dict().items())
-    }
-    fill(slots, own, "one of the DiffusionRet denoiser")
+    fill(renamed(reranker.denoiser.state_dict(), _NAMES), own, "one of the DiffusionRet denoiser")
     return reranker

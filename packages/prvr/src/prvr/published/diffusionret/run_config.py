@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from prvr.config import OptimConfig, TrainerConfig, config_to_dict, preset_names, read_values, read_yaml_file, validated
-from prvr.config.losses import Weight
 from prvr.config.registry import Registry, named_parts, registered
-from prvr.config.strict import LARGE, MANY, Count, Factor, Size, record
+from prvr.config.strict import MANY, Count, Factor, Size, Steps, Times, Weight, record
 from prvr.errors import InputError
 from prvr.models.pretrained import CARD_HEAD
 from prvr.stages import Direction
@@ -64,10 +63,6 @@ class RerankerCompat:
     pooling: Annotated[str, registered(COMPAT["pooling"])] = "masked"
     decoder: Annotated[str, registered(COMPAT["decoder"])] = "paper"
     output: Annotated[str, registered(COMPAT["output"])] = "distribution"
-
-
-Steps = Annotated[int, Field(ge=1, le=10_000)]
-"""Steps of a diffusion."""
 
 
 @record
@@ -151,8 +146,8 @@ class RerankerTrainConfig(TrainerConfig):
     With `precision="bf16"` candidates are pooled under autocast; a `CandidateReranker` computes in float32 in any case.
     """
 
-    epochs: int = Field(default=20, ge=1, le=LARGE)
-    patience: int = Field(default=5, ge=1, le=LARGE)
+    epochs: Times = 20
+    patience: Times = 5
     """Stop after more than this many epochs in a row in which no direction got better on the split that selects."""
     batch_size: Count = 128
     """Queries per step, of all processes together, each with its candidates, in each direction."""

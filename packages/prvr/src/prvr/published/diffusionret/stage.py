@@ -9,8 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from prvr.config.losses import Weight
-from prvr.config.strict import LARGE, SEED, Count, record
+from prvr.config.strict import SEED, Count, Times, Weight, record
 from prvr.data.hashes import check_hashes
 from prvr.errors import DataError, InputError
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
@@ -27,7 +26,7 @@ class DiffusionSettings:
     """The number of candidates of each row; a smaller gallery is re-ranked as a whole."""
     weight: Weight | None = None
     """The weight of the generated probability."""
-    num_steps: int | None = Field(default=None, ge=1, le=LARGE)
+    num_steps: Times | None = None
     """The number of steps of the sampler, at most the number of trained steps."""
     seed: int = Field(default=0, ge=0, le=SEED)
     """The seed of the noise at the start of sampling, the same for every row."""
@@ -90,12 +89,11 @@ class DiffusionStage(Stage):
         reranker, settings = self.rerankers[direction], self.settings
         inputs = reranker_inputs(matrix.encoded, reranker.config)
         reranker.to(inputs.text.device)
-        weight = reranker.config.weight if settings.weight is None else settings.weight
 
         def rescore(scores: Tensor, rows: slice, columns: Tensor | None) -> Tensor:
             assert columns is not None
             likely = reranker.probabilities(inputs, rows, columns, num_steps=settings.num_steps, seed=settings.seed)
-            return reranker.combined(scores, likely, weight)
+            return reranker.combined(scores, likely, settings.weight)
 
         return rescore
 

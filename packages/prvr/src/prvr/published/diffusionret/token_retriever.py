@@ -12,7 +12,7 @@ from prvr.models.layers import TokenWeights, expect_fits
 from prvr.models.own_retriever import OwnRetriever
 from prvr.published.diffusionret.model_config import TOKEN_COMPAT, TokenModelConfig
 from prvr.scoring import at_least_float32, best_products, full_precision, unit_rows, weighted_best
-from prvr.types import Batch, RetrieverOutput, Scores, TextEmbedding, VideoEmbedding, expect_mask
+from prvr.types import Scores, TextEmbedding, VideoEmbedding, expect_mask
 
 
 def token_alignment(
@@ -189,9 +189,7 @@ class TokenRetrieverBase(OwnRetriever):
         """Words in the space of the frames; padded rows may hold anything."""
 
     @abstractmethod
-    def embed_frames(
-        self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"], valid: int | None = None
-    ) -> Float[Tensor, "v l d"]:
+    def embed_frames(self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
         """Frames in the space of the words, before the temporal transformer; padded rows may hold anything."""
 
     def encode_text(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
@@ -210,11 +208,7 @@ class TokenRetrieverBase(OwnRetriever):
         return TextEmbedding(self._pool(embedded, word_mask, weights), embedded, word_mask, weights)
 
     def encode_video(
-        self,
-        clips: Float[Tensor, "v c f"],
-        frames: Float[Tensor, "v l f"],
-        frame_mask: Bool[Tensor, "v l"],
-        valid: int | None = None,
+        self, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]
     ) -> VideoEmbedding:
         """Frames after the temporal transformer, in which they attend to each other.
 
@@ -222,14 +216,13 @@ class TokenRetrieverBase(OwnRetriever):
             clips: not read.
             frames: `(v, l, f)`, at most `config.max_frames`.
             frame_mask: `(v, l)` True = valid, at least one in each row.
-            valid: number of valid entries of the mask, if the host knows it; else the host may wait for a GPU.
 
         Raises:
             ValueError: too many frames, or a width other than `config.video_dim`.
         """
         expect_fits("frames", frames, self.config)
-        embedded = self.embed_frames(frames, frame_mask, valid)
-        return VideoEmbedding(frames=self.temporal(embedded, frame_mask), frame_mask=frame_mask)
+        embedded = self.temporal(self.embed_frames(frames, frame_mask), frame_mask)
+        return VideoEmbedding(frames=embedded, frame_mask=frame_mask)
 
     def score(self, text: TextEmbedding, video: VideoEmbedding, dots: bool = False) -> Scores:
         """Token-wise alignment of every query with every video, from -1 to 1; `dots` is ignored, there are none.
@@ -250,15 +243,6 @@ class TokenRetrieverBase(OwnRetriever):
             text.words, text.mask, video.frames, mask, at_least_float32(text.weights), at_least_float32(weights)
         )
         return Scores(total)
-
-    def encode(self, batch: Batch) -> tuple[TextEmbedding, VideoEmbedding, None]:
-        """Queries and videos of a batch; there are no registers."""
-        text = self.encode_text(batch.words, batch.word_mask)
-        return text, self.encode_video(batch.clips, batch.frames, batch.frame_mask, batch.valid_frames), None
-
-    def output(self, text: TextEmbedding, video: VideoEmbedding, registers: None = None) -> RetrieverOutput:
-        """The input of the losses, from encoded queries and videos."""
-        return RetrieverOutput(text.sentence, video, self.score(text, video))
 
 
 class TokenRetriever(TokenRetrieverBase):
@@ -291,9 +275,7 @@ class TokenRetriever(TokenRetrieverBase):
         projected = self.project_words(words.masked_fill(~word_mask[..., None], 0))
         return projected if self.read_words is None else self.read_words(projected, word_mask)
 
-    def embed_frames(
-        self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"], valid: int | None = None
-    ) -> Float[Tensor, "v l d"]:
+    def embed_frames(self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
         """Frames of length `config.feature_length`, projected."""
         rows = frames.masked_fill(~frame_mask[..., None], 0)
         return self.project_frames(self.config.feature_length * rows)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -18,6 +19,7 @@ from prvr.evaluation.encode import device_of, evaluation_mode
 from prvr.models.layers import initialise
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
 from prvr.published.diffusionret.candidates import Candidates, Pairing, counts_by_weight, hard_candidates
+from prvr.published.diffusionret.network import RerankerInputs
 from prvr.published.diffusionret.run_config import RerankerRunConfig, reranker_card
 from prvr.published.diffusionret.stage import DiffusionSettings, DiffusionStage, fingerprint
 from prvr.stages import Direction, FirstStage, Pipeline, ScoreMatrix
@@ -135,28 +137,24 @@ class RerankerTask:
             _start(self.networks[direction], config.train.start)
         train, self.selection_split = learning_splits(splits)
         self.query_ids = train.query_ids
-        self.pairings = self._pairings(train)
-        encoded = encode_split(retriever, self.selection_split, device=self.device, seed=config.train.seed)
-        self.selection = ScoreMatrix(retriever, encoded, self.selection_split.relevant)
-        self.selection_inputs = reranker_inputs(encoded, config.network)
-        self.draws, self.noise = torch.Generator("cpu"), torch.Generator(self.device)
-        self.shard = Shard(accelerator.process_index, accelerator.num_processes)
-
-    def _pairings(self, train: PackedSplit) -> dict[Direction, Pairing]:
-        """The training rows of each direction with their candidates."""
-        config, seed, device = self.config, self.config.train.seed, self.device
-        encoded = encode_split(self.retriever, train, device=device, seed=seed)
-        inputs, size = reranker_inputs(encoded, config.network), config.candidates.pool
-        pairings: dict[Direction, Pairing] = {}
-        with evaluation_mode(self.retriever, device, seed):
-            scores = ScoreMatrix(self.retriever, encoded, train.relevant)
+        scores, inputs = self._scores(train)
+        self.pairings, size = dict[Direction, Pairing](), config.candidates.pool
+        with evaluation_mode(retriever, self.device, config.train.seed):
             for direction, reranker in self.networks.items():
                 if size == "batch":
                     candidates = Candidates(direction, torch.from_numpy(train.query_to_video))
                 else:
                     candidates = hard_candidates(scores, train, direction, size)
-                pairings[direction] = Pairing(reranker, inputs, candidates)
-        return pairings
+                self.pairings[direction] = Pairing(reranker, inputs, candidates)
+        self.selection, self.selection_inputs = self._scores(self.selection_split)
+        self.draws, self.noise = torch.Generator("cpu"), torch.Generator(self.device)
+        self.shard = Shard(accelerator.process_index, accelerator.num_processes)
+
+    def _scores(self, split: PackedSplit) -> tuple[ScoreMatrix, RerankerInputs]:
+        """The scores of the retriever, and the embeddings that the re-rankers read."""
+        encoded = encode_split(self.retriever, split, device=self.device, seed=self.config.train.seed)
+        inputs = reranker_inputs(encoded, self.config.network)
+        return ScoreMatrix(self.retriever, encoded, split.relevant), inputs
 
     def batches(self, epoch: int, first_step: int) -> Iterator[tuple[Tensor, str]]:
         """Indices of the training queries of each step, of all processes together."""
@@ -171,22 +169,21 @@ class RerankerTask:
         self.draws.manual_seed(derived_seed(seed, epoch, step, "candidates"))
         self.noise.manual_seed(derived_seed(seed, epoch, step, "noise"))
         own = self.shard.of(size)
+        share = (own.stop - own.start) / size
+        if not share:  # a last batch with fewer rows than processes
+            own = slice(1)
         rows, losses = sent(batch[own], self.device), dict[str, Tensor]()
         for direction, reranker in self.networks.items():
             pairing = self.pairings[direction]
             places = pairing.candidates.draw(batch, self.config.candidates.num, self.draws)
-            noise = timesteps = None  # which the control process without diffusion has not
-            if network.process == "diffusion":
-                timesteps = torch.randint(network.steps, (size,), generator=self.noise, device=self.device)[own]
-                noise = torch.randn(places.shape, generator=self.noise, device=self.device)[own]
-            if not len(rows):  # a last batch with fewer rows than processes
-                losses[direction] = torch.stack([p.sum() for p in reranker.parameters()]).sum() * 0.0
-                continue
+            # The control process without diffusion reads neither.
+            timesteps = torch.randint(network.steps, (size,), generator=self.noise, device=self.device)[own]
+            noise = torch.randn(places.shape, generator=self.noise, device=self.device)[own]
             with self.accelerator.autocast():
                 pairs = pairing.pairs(rows, places[own])
                 right = torch.arange(places.shape[1], device=self.device).expand(len(rows), -1) == 0
                 loss = reranker.loss_of_pairs(right, pairs, noise=noise, timesteps=timesteps)
-            losses[direction] = loss * (len(rows) / size)
+            losses[direction] = loss * share
         losses["total"] = torch.stack(list(losses.values())).sum()
         self.accelerator.backward(losses["total"])
         terms = {name: loss.detach() for name, loss in losses.items()}
@@ -196,31 +193,27 @@ class RerankerTask:
 
     def select(self, epoch: int) -> Selection:
         """Rsum of each direction with the best of the weights, on the split that selects."""
-        scores = {direction: self._select(epoch, direction) for direction in self.networks}
-        return Selection("Rsum", scores, {direction: score.details for direction, score in scores.items()})
-
-    def _select(self, epoch: int, direction: Direction) -> Score:
-        reranker, train = self.networks[direction].eval(), self.config.train
-        weights = train.weights or (reranker.config.weight,)
-        if reranker.config.combine == "alone":
+        scores, network, train = dict[str, Score](), self.config.network, self.config.train
+        weights = train.weights or (network.weight,)
+        if network.combine == "alone":
             weights = (1.0,)  # no other weight gives another order
         inputs, options = self.selection_inputs, {"seed": train.seed, "block": train.eval_queries}
-        counts = counts_by_weight(self.selection, direction, reranker, inputs, weights, **options)
-        sums = [RetrievalMetrics.from_ranks(count.ranks("worst")).rsum for count in counts]
-        best = max(range(len(weights)), key=sums.__getitem__)
-        return Score(epoch, sums[best], asdict(BestEpoch(epoch, sums[best], weights[best])))
+        for direction, reranker in self.networks.items():
+            counts = counts_by_weight(self.selection, direction, reranker.eval(), inputs, weights, **options)
+            sums = [RetrievalMetrics.from_ranks(count.ranks("worst")).rsum for count in counts]
+            rsum, weight = max(zip(sums, weights, strict=True), key=itemgetter(0))
+            scores[direction] = Score(epoch, rsum, asdict(BestEpoch(epoch, rsum, weight)))
+        return Selection("Rsum", scores, {direction: score.details for direction, score in scores.items()})
 
     def save(self, folder: Path, best: Mapping[str, Score], improved: Collection[str]) -> None:
         """Saves the directions that got better, each with the weight that was chosen for it."""
         details = {direction: best[direction].details for direction in self.networks}
         rerankers: dict[Direction, CandidateReranker] = {}
         for direction, reranker in self.networks.items():
-            if direction in improved:
-                config = replace(reranker.config, weight=details[direction]["weight"])
-                rerankers[direction] = CandidateReranker(config, direction)
-                rerankers[direction].load_state_dict(reranker.state_dict())
-            else:
-                rerankers[direction] = CandidateReranker.from_pretrained(folder / direction)
+            last = reranker if direction in improved else CandidateReranker.from_pretrained(folder / direction)
+            config = replace(last.config, weight=details[direction]["weight"])
+            rerankers[direction] = CandidateReranker(config, direction)
+            rerankers[direction].load_state_dict(last.state_dict())
         save_rerankers(folder, rerankers, reranker_card(self.config, details, self.selection_split.name))
 
     def evaluate(self, split: PackedSplit, run: Run) -> tuple[EvaluationReport, EvaluationReport]:
@@ -232,8 +225,8 @@ class RerankerTask:
         config = EvaluationConfig(seed=seed, query_batch=self.config.train.eval_queries)
         with run.stop.at_once():
             encoded = encode_split(self.retriever, split, device=self.device, seed=seed)
-            plain = evaluate(self.retriever, split, config, encoded=encoded, device=self.device)
-            reranked = evaluate(Pipeline(self.retriever, [stage]), split, config, encoded=encoded, device=self.device)
+            systems = self.retriever, Pipeline(self.retriever, [stage])
+            plain, reranked = (evaluate(each, split, config, encoded=encoded, device=self.device) for each in systems)
         plain.to_json(alone)
         run.folder.save_report(reranked)
         return plain, reranked

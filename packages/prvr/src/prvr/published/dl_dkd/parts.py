@@ -1,6 +1,9 @@
 """The linear maps after the branches of DL-DKD, its second query encoder, and its distillation from a teacher."""
 
+from dataclasses import replace
+
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -35,7 +38,7 @@ class FrameRows(nn.Module):
         count = mask.sum(1, keepdim=True)
         place = torch.arange(self.rows, device=mask.device).minimum(count - 1)
         spans = torch.stack([place, place + 1], -1).to(encoded.dtype) / count[..., None]
-        return encoded.gather(1, place[..., None].expand(-1, -1, encoded.shape[-1])), spans
+        return encoded.take_along_dim(place[..., None], 1), spans
 
 
 class MappedFrames(nn.Module):
@@ -73,9 +76,7 @@ class SecondQuery(nn.Module):
         positions: Positions,
     ) -> TextEmbedding:
         """The vector for frames, as the one word, beside the one for clips."""
-        vector = self.encoder(words, sequences)[:, None]
-        mask = torch.ones_like(mask[:, :1])
-        return TextEmbedding(sentence, vector, mask, self.weights(vector, mask))
+        return replace(TextEmbedding.of_sentences(self.encoder(words, sequences)), sentence=sentence)
 
 
 def frame_distillation_loss(scores: Float[Tensor, "q l"], teacher: Float[Tensor, "q l"], temperature: float) -> Scalar:
@@ -94,7 +95,7 @@ def frame_distillation_loss(scores: Float[Tensor, "q l"], teacher: Float[Tensor,
     past = teacher == -torch.inf
     target = (teacher.detach().to(scores) / temperature).log_softmax(1).masked_fill(past, 0)
     student = (scores.masked_fill(past, -torch.inf) / temperature).log_softmax(1).masked_fill(past, 0)
-    return (target.exp() * (target - student)).sum()
+    return F.kl_div(student, target, reduction="sum", log_target=True)
 
 
 class FrameDistillation(Term[FrameDistillationSettings]):

@@ -5,11 +5,9 @@ The generator itself is `regdiff.registers`. Presets: `dreamprvr-*`.
 
 from collections.abc import Iterator
 
-from pydantic import Field
-
 from prvr.config import COMPAT, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
-from prvr.config.strict import record
+from prvr.config.strict import Scale, record
 
 
 def _float32(model: ModelConfig) -> Iterator[str]:
@@ -45,5 +43,5 @@ register_loss(
 class DenoisingSettings(LossSettings):
     """Teaches the denoiser of the registers to end in perturbed text embeddings."""
 
-    perturbation: float = Field(default=0.1, ge=0, le=100)
+    perturbation: Scale = 0.1
     """gamma of the textual perturbation sampler (TPS), which makes the targets."""

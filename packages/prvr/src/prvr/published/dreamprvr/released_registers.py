@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regdiff import Capabilities, ConditionalDiffusion
+from regdiff import Capabilities
 from regdiff.forward import ForwardProcess
 from regdiff.registers import PriorSampler, RegisterGenerator
 from regdiff.schedule import Schedule
@@ -29,15 +29,6 @@ class StartNoise:
         return start
 
 
-def round_to_float32(diffusion: ConditionalDiffusion) -> None:
-    """Round the numbers of a schedule as code does that stores them in float32; arithmetic stays as it is."""
-    exact = diffusion.schedule
-    assert exact.alphas_cumprod is not None
-    diffusion.sampling_schedule = Schedule.of_alphas_cumprod(exact.alphas_cumprod.float().double())
-    rounded = Schedule(exact.signal.float().double(), exact.sigma.float().double())
-    diffusion.process = ForwardProcess(rounded, diffusion.prediction_type)
-
-
 def start_noise(generator: RegisterGenerator) -> None:
     """Makes the start of the diffusion its noise."""
     generator.noise = StartNoise()
@@ -50,9 +41,17 @@ def random_times(generator: RegisterGenerator) -> None:
 
 
 def round_constants(generator: RegisterGenerator) -> None:
-    """Rounds the noise schedule and the rank codes of the prior to float32."""
-    assert generator.diffusion is not None
-    round_to_float32(generator.diffusion)
+    """Rounds the noise schedule and the rank codes of the prior, as code does that stores them in float32.
+
+    Arithmetic stays as it is.
+    """
+    diffusion = generator.diffusion
+    assert diffusion is not None
+    exact = diffusion.schedule
+    assert exact.alphas_cumprod is not None
+    diffusion.sampling_schedule = Schedule.of_alphas_cumprod(exact.alphas_cumprod.float().double())
+    rounded = Schedule(exact.signal.float().double(), exact.sigma.float().double())
+    diffusion.process = ForwardProcess(rounded, diffusion.prediction_type)
     prior = generator.prior
     if isinstance(prior, PriorSampler) and prior.pooling is not None:
         table = sincos_table(*prior.pooling.rank_table.shape, dtype=torch.float32)

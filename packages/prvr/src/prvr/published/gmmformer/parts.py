@@ -2,8 +2,6 @@
 optimal matching loss.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
@@ -58,27 +56,17 @@ def token_guided(model: ModelConfig, length: int, first: GuidedFusion | None = N
 _NO_QUERY = 2.0  # more than any cosine
 
 
-class _Assignment(torch.autograd.Function):
+@torch.no_grad()
+def _assigned(cosines: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"]) -> Float[Tensor, "v m c"]:
     """Which query takes which clip, as zeros and ones: no gradient passes through the choice."""
-
-    @staticmethod
-    def forward(cosines: Tensor, mask: Tensor) -> Tensor:
-        if cosines.device.type == "meta":  # on which shapes alone are computed
-            return torch.zeros_like(cosines)
-        table = cosines.detach().float().masked_fill(~mask[..., None], _NO_QUERY).cpu().numpy()  # waits once
-        matches = np.zeros_like(table)
-        for v, queries in enumerate(table[:, :, 0] < _NO_QUERY):
-            rows, columns = linear_sum_assignment(table[v, queries], maximize=True)
-            matches[v, rows, columns] = float(queries.sum() > 1)
-        return torch.from_numpy(matches).to(cosines)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.mark_non_differentiable(output)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None]:
-        return None, None
+    if cosines.device.type == "meta":  # on which shapes alone are computed
+        return torch.zeros_like(cosines)
+    table = cosines.float().masked_fill(~mask[..., None], _NO_QUERY).cpu().numpy()  # waits once
+    matches = np.zeros_like(table)
+    for v, queries in enumerate(table[:, :, 0] < _NO_QUERY):
+        rows, columns = linear_sum_assignment(table[v, queries], maximize=True)
+        matches[v, rows, columns] = float(queries.sum() > 1)
+    return torch.from_numpy(matches).to(cosines)
 
 
 def matching_loss(
@@ -108,7 +96,7 @@ def matching_loss(
     """
     queries, mask = queries_of_videos(query_to_video, len(clips), most)
     cosines = block_cosines(text[queries], clips)
-    chosen = torch.as_tensor(_Assignment.apply(cosines, mask))
+    chosen = _assigned(cosines, mask)
     pairs = chosen.sum()
     return ((1 - cosines) * chosen).sum() / pairs.clamp_min(1)
 

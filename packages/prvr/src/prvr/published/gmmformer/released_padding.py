@@ -17,7 +17,7 @@ _MOST_QUERIES = 26  # of a video of ActivityNet Captions, in the released code o
 
 def unmasked_guide(blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
     """The mean of each video over blocks and all positions, padded ones included; the mask is not read."""
-    return blocks.sum(0).mean(1) / len(blocks)
+    return blocks.mean((0, 2))
 
 
 class UnmaskedPooling(nn.Module):

@@ -1,11 +1,14 @@
 """The released Lorentz attention of HLFormer, all blocks of a stack at once (golden numbers, section 2)."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lorentz import project
 from prvr.config import ModelConfig
 from prvr.models.blocks import RegisterTokens, Window, key_mask, windowed
 from prvr.models.layers import Dropout, StackedLinear
@@ -18,12 +21,6 @@ def guarded_sqrt(x: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
     """sqrt(max(x, 1e-9)); below the bound a share of 1e-8 of the gradient still passes."""
     below = x < 1e-9
     return (x.clamp_min(1e-9) + 1e-8 * (x - x.detach()) * below).sqrt()
-
-
-def guarded_acosh(x: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
-    """log(z + sqrt(max(z^2 - 1, 1e-9))), z = max(x, 1 + 1e-8)."""
-    z = x.clamp_min(1 + 1e-8)
-    return (z + guarded_sqrt(z * z - 1)).log()
 
 
 def _lorentz(u: Tensor, v: Tensor) -> Tensor:
@@ -52,7 +49,8 @@ class ReleasedLorentzMixer(nn.Module):
         self.stacked_dims = 1
         self.enter = StackedProjection(num, dim, lorentz_dim, dropout)
         self.linear = StackedLinear((num, 3), lorentz_dim + 1, lorentz_dim + 1, bias=False)
-        self.linear_scale = _StackedScalars((num, 3), math.log(10))
+        self.linear_scale: Any = nn.ParameterDict({"value": torch.full((num, 3), math.log(10))})
+        self.linear_scale.stacked_dims = 2
         self.log_scale = nn.Parameter(torch.full((num,), -0.5 * math.log(lorentz_dim)))
         self.temperature = nn.Parameter(torch.full((num, 1), math.sqrt(lorentz_dim + 1)))
         self.bias = nn.Parameter(torch.zeros(num))
@@ -64,52 +62,48 @@ class ReleasedLorentzMixer(nn.Module):
         """Keep a <= 0, as the released forward does in place."""
         self.log_scale.clamp_(max=0)
 
-    def _points(self, x: Float[Tensor, "k v l d"], scale: Tensor) -> Float[Tensor, "k v l n"]:
-        u = self.enter(x) * scale
-        radius = guarded_sqrt((u * u).sum(-1, keepdim=True))
-        space = torch.sinh(radius.clamp_max(10)) * u / radius
-        return torch.cat([(1 + (space * space).sum(-1, keepdim=True)).sqrt(), space], -1)
+    @property
+    def _scales(self) -> Float[Tensor, "k 1 1 1"]:
+        return self.log_scale.exp()[:, None, None, None]
 
     def _heads(
-        self, points: Float[Tensor, "k b m n"], sequences: Sequences, extra: int
-    ) -> Float[Tensor, "k p v h l e"]:
+        self, x: Tokens, sequences: Sequences, registers: RegisterTokens
+    ) -> Sequence[Float[Tensor, "k v h l e"]]:
+        """Queries, keys and values in each head."""
+        tokens, extra = join_registers(x, registers), 0 if registers is None else registers.shape[1]
+        u = self.enter(tokens.expand(len(self.log_scale), *tokens.shape)) * self._scales
+        radius = guarded_sqrt((u * u).sum(-1, keepdim=True))
+        points = project(torch.sinh(radius.clamp_max(10)) * u / radius)
         mapped = torch.einsum("kvln,kpon->kpvlo", self.dropout(points), self.linear.weight)
         mapped = sequences.pad(mapped, extra).unflatten(-1, (self.heads, -1)).transpose(3, 4)
-        gain = self.linear_scale.value.exp()[:, :, None, None, None, None]
+        gain = self.linear_scale["value"].exp()[:, :, None, None, None, None]
         time = torch.sigmoid(mapped[..., :1]) * gain + 1.1
         space = mapped[..., 1:]
         length = (space * space).sum(-1, keepdim=True).clamp_min(1e-8)
-        return torch.cat([time, space * ((time * time - 1) / length).sqrt()], -1)
+        heads = torch.cat([time, space * ((time * time - 1) / length).sqrt()], -1)
+        key, value, query = heads.unbind(1)
+        return query[..., : sequences.length, :], key, value
 
-    def _attended(
-        self, x: Tokens, sequences: Sequences, registers: RegisterTokens
-    ) -> tuple[Float[Tensor, "k v h l s"], Float[Tensor, "k v h s e"]]:
-        """The logits before the window, and the values."""
-        extra = 0 if registers is None else registers.shape[1]
-        tokens = join_registers(x, registers)
-        num = len(self.log_scale)
-        scale = self.log_scale.exp()[:, None, None, None]
-        points = self._points(tokens.expand(num, *tokens.shape), scale)
-        key, value, query = self._heads(points, sequences, extra).unbind(1)
-        query = query[..., : sequences.length, :]
+    def _logits(self, query: Tensor, key: Tensor) -> Float[Tensor, "k v h l s"]:
         flipped = torch.cat([-query[..., :1], query[..., 1:]], -1)
         # (2 + 2 <q, k>) / scale + bias, with scale and constant folded into the matrix product.
         gain = 2 / self.temperature[:, :, None, None, None]
         constant = (gain + self.bias[:, None, None, None, None]).expand(*query.shape[:3], 1, 1)
         logits = torch.baddbmm(constant.flatten(0, 2), (flipped * gain).flatten(0, 2), key.flatten(0, 2).mT)
-        return logits.unflatten(0, query.shape[:3]), value
+        return logits.unflatten(0, query.shape[:3])
 
     def content_logits(self, x: Tokens, sequences: Sequences, registers: RegisterTokens) -> Float[Tensor, "k v h l s"]:
         """The logits before the window; see `prvr.models.blocks.Mixer`."""
-        return self._attended(x, sequences, registers)[0]
+        query, key, _ = self._heads(x, sequences, registers)
+        return self._logits(query, key)
 
     def context(
         self, x: Tokens, sequences: Sequences, window: Window, registers: RegisterTokens
     ) -> Float[Tensor, "k b m a"]:
         """Aggregated values with the heads concatenated."""
         extra = 0 if registers is None else registers.shape[1]
-        logits, value = self._attended(x, sequences, registers)
-        logits = windowed(logits, window, key_mask(sequences.mask, extra), extra)
+        query, key, value = self._heads(x, sequences, registers)
+        logits = windowed(self._logits(query, key), window, key_mask(sequences.mask, extra), extra)
         mean = logits.softmax(-1) @ value
         mean = mean / _lorentz(mean, mean).neg().abs().clamp_min(1e-8).sqrt()
         return sequences.pack(mean.transpose(2, 3).flatten(-2))
@@ -123,14 +117,7 @@ class ReleasedLorentzMixer(nn.Module):
             registers = None if registers is None else at_least_float32(registers)
             joined = self.context(at_least_float32(x), sequences, window, registers)
             time = joined[..., :1]
-            tangent = guarded_acosh(time) / (time * time - 1).sqrt() * joined[..., 1:]
-            return self.leave(tangent / self.log_scale.exp()[:, None, None, None])
-
-
-class _StackedScalars(nn.Module):
-    """Scalars of a stack, one per linear map."""
-
-    def __init__(self, stack: tuple[int, ...], start: float) -> None:
-        super().__init__()
-        self.stacked_dims = len(stack)
-        self.value = nn.Parameter(torch.full(stack, start))
+            bounded = time.clamp_min(1 + 1e-8)
+            distance = (bounded + guarded_sqrt(bounded * bounded - 1)).log()  # acosh, guarded
+            tangent = distance / (time * time - 1).sqrt() * joined[..., 1:]
+            return self.leave(tangent / self._scales)

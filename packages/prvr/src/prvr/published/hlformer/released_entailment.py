@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lorentz import project
 from prvr.config import ModelConfig
 from prvr.losses.term import Scalar, Term
 from prvr.published.gmmformer.released_padding import UnmaskedPooling
@@ -65,8 +66,7 @@ class ReleasedEntailment(Entailment):
     def _expmap0(self, x: Tensor) -> Tensor:
         c = self.c
         radius = c.sqrt() * x.norm(dim=-1, keepdim=True)
-        space = torch.sinh(radius.clamp(1e-8, math.asinh(2**15))) * x / radius.clamp_min(1e-8)
-        return torch.cat([(1 / c + (space * space).sum(-1, keepdim=True)).sqrt(), space], -1)
+        return project(torch.sinh(radius.clamp(1e-8, math.asinh(2**15))) * x / radius.clamp_min(1e-8), c)
 
     def angles(
         self, video: Float[Tensor, "q n"], text: Float[Tensor, "q n"]

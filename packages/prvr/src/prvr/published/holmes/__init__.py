@@ -9,7 +9,7 @@ from pydantic import Field
 
 from prvr.config import COMPAT
 from prvr.config.losses import LossSettings, register_loss
-from prvr.config.strict import record
+from prvr.config.strict import Share, record
 
 COMPAT["transport"].register(
     "masked", "prvr.published.holmes.transport:MASKED", "Similarities of a video's own queries alone."
@@ -36,9 +36,9 @@ class EvidenceSettings(LossSettings):
     relabelling: Literal["doubtful", "none"] = "doubtful"
     """doubtful: after the warm-up (`train.warm_up_epochs`), the targets of queries that the branches do not identify
     clearly are mixed with what the scores say; none: targets are the videos of the queries."""
-    division: float = Field(default=0.3, ge=0, le=1)
+    division: Share = 0.3
     """beta: bounds of the thresholds of relabelling, uncertainty at most 1 - beta and score at least beta."""
-    smoothing: float = Field(default=0.2, ge=0, le=1)
+    smoothing: Share = 0.2
     """Share of the scores' softmax in the target of a relabelled query."""
 
 

@@ -2,8 +2,7 @@
 
 Evidence e >= 0 for each of K videos gives the Dirichlet distribution with alpha = e + 1; S is the sum of alpha,
 alpha / S the expected probabilities, and u = K / S the uncertainty (Sensoy et al., "Evidential Deep Learning to
-Quantify Classification Uncertainty", 2018). Functions that make targets (`shared_targets`, `doubtful_queries`) are
-apart from those that compare with targets (`evidential_loss`, `dirichlet_loss`).
+Quantify Classification Uncertainty", 2018).
 """
 
 from collections.abc import Sequence
@@ -63,25 +62,6 @@ def dirichlet_loss(evidence: Float[Tensor, "*q k"], target: Float[Tensor, "*q k"
     return ((target - mean).square() + mean * (1 - mean) / (total + 1)).sum(-1)
 
 
-def evidential_loss(scores: Float[Tensor, "q k"], target: Float[Tensor, "q k"], temperature: float) -> Scalar:
-    """Mean over queries of `dirichlet_loss` of the evidence of their scores.
-
-    Where the temperature makes evidence large against the number of videos, alpha / S is a softmax and this is a Brier
-    score.
-
-    Args:
-        scores: cosines.
-        target: rows that add up to 1, for example of `shared_targets`.
-        temperature: tau of `evidence_of`.
-
-    Examples:
-        >>> scores = torch.tensor([[1.0, -1.0]])
-        >>> evidential_loss(scores, torch.tensor([[1.0, 0.0]]), 0.05) < evidential_loss(-scores, scores, 0.05)
-        tensor(True)
-    """
-    return dirichlet_loss(evidence_of(scores, temperature), target).mean()
-
-
 def uncertainty(evidence: Float[Tensor, "q k"]) -> Float[Tensor, " q"]:
     """u = K / S, between 0 and 1. It depends on K: values of different galleries cannot be compared.
 
@@ -108,16 +88,6 @@ def dissent_loss(first: Float[Tensor, "q k"], second: Float[Tensor, "q k"]) -> S
     """
     p, q = ((e + 1) / (e + 1).sum(-1, keepdim=True) for e in (first, second))
     return ((p - q).abs().sum(-1) * (1 - uncertainty(first)) * (1 - uncertainty(second))).mean()
-
-
-def shared_targets(positives: Bool[Tensor, "q v"], dtype: torch.dtype) -> Float[Tensor, "q v"]:
-    """Targets that are shared evenly among the videos that answer a query.
-
-    Examples:
-        >>> shared_targets(torch.tensor([[True, False, True]]), torch.float32).tolist()
-        [[0.5, 0.0, 0.5]]
-    """
-    return positives.to(dtype) / positives.sum(1, keepdim=True)
 
 
 PRECISE, POLYSEMOUS, UNDETERMINED = 0, 1, 2
@@ -163,46 +133,37 @@ def query_groups(
     return torch.where(doubt > highest, UNDETERMINED, torch.where(precise, PRECISE, POLYSEMOUS))
 
 
-def doubtful_queries(groups: Sequence[Int[Tensor, " q"]]) -> Bool[Tensor, " q"]:
-    """Queries that are under-determined in no branch and polysemous in at least one.
-
-    Args:
-        groups: of each branch, see `query_groups`.
-
-    Examples:
-        >>> doubtful_queries([torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 2, 1])]).tolist()
-        [False, True, False, True]
-    """
-    verdicts = torch.stack(list(groups))
-    return (verdicts != UNDETERMINED).all(0) & (verdicts == POLYSEMOUS).any(0)
-
-
 class Evidence(Term[EvidenceSettings]):
-    """`evidential_loss` of each branch and of the fusion of both (Holmes); doubtful queries get softer targets.
+    """`dirichlet_loss` of the evidence of each branch and of both, fused (Holmes); doubtful queries get softer targets.
 
-    In the warm-up all targets are the videos that the queries were written for.
+    In the warm-up all targets are the videos that the queries were written for. Where the temperature makes evidence
+    large against the number of videos, alpha / S is a softmax and the loss is a Brier score.
     """
 
     def forward(self, inputs: LossInputs) -> Scalar:
-        """The sum of the losses of clips, of frames and of both."""
+        """The sum of the losses of clips, of frames and of both, each the mean over queries."""
         scores = [s for s in (inputs.output.scores.clips, inputs.output.scores.frames) if s is not None]
-        target, temperature = self.targets(inputs, scores), self.settings.temperature
-        losses = [evidential_loss(s, target, temperature) for s in scores]
-        if len(scores) == 2:
-            losses.append(dirichlet_loss(fuse_evidence(*(evidence_of(s, temperature) for s in scores)), target).mean())
-        return torch.stack(losses).sum()
+        evidence = [evidence_of(s, self.settings.temperature) for s in scores]
+        target = self.targets(inputs, scores)
+        if len(evidence) == 2:
+            evidence.append(fuse_evidence(*evidence))
+        return torch.stack([dirichlet_loss(e, target).mean() for e in evidence]).sum()
 
     @torch.no_grad()
     def targets(self, inputs: LossInputs, scores: Sequence[Float[Tensor, "q v"]]) -> Float[Tensor, "q v"]:
-        """`(q, v)` rows that add up to 1, for the scores of one branch or two."""
+        """`(q, v)` rows that add up to 1, for the scores of one branch or two.
+
+        Those of a query are shared evenly among the videos that answer it. They are softened if the query is
+        under-determined in no branch and polysemous in at least one.
+        """
         c, truth, right = self.settings, inputs.labels.ground_truth, inputs.labels.positives
-        own = shared_targets(right, scores[0].dtype)
+        own = right.to(scores[0].dtype) / right.sum(1, keepdim=True)
         if inputs.warm_up or c.relabelling == "none":
             return own
-        groups = [query_groups(s, evidence_of(s, c.temperature), truth, right, c.division) for s in scores]
+        groups = torch.stack([query_groups(s, evidence_of(s, c.temperature), truth, right, c.division) for s in scores])
+        doubtful = (groups != UNDETERMINED).all(0) & (groups == POLYSEMOUS).any(0)
         likely = torch.stack([s.softmax(1) for s in scores]).mean(0)
-        mixed = (1 - c.smoothing) * own + c.smoothing * likely
-        return torch.where(doubtful_queries(groups)[:, None], mixed, own)
+        return torch.where(doubtful[:, None], (1 - c.smoothing) * own + c.smoothing * likely, own)
 
 
 class Dissent(Term[DissentSettings]):

@@ -3,6 +3,8 @@ r"""Which clips of a video each of its queries is about, as targets and as a los
 Blocks are padded: `v` videos, `m` queries of each at most, `c` clips; a mask says which queries there are.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -57,12 +59,11 @@ def sinkhorn(
     everything = (mask.sum(1, keepdim=True) + clips).to(similarity.dtype)
     queries = (1 / everything).expand(mask.shape).masked_fill(~mask, 0)
     log_rows = torch.cat([queries, clips / everything], 1).log()
-    log_columns = (similarity.new_ones(clips) / clips).log()
     logits = F.pad(similarity / epsilon, (0, 0, 0, 1))
     f, g = torch.zeros_like(log_rows), logits.new_zeros(len(logits), clips)
     for _ in range(50):
         f = log_rows - (logits + g[:, None]).logsumexp(2)
-        g = log_columns - (logits + f[..., None]).logsumexp(1)
+        g = -math.log(clips) - (logits + f[..., None]).logsumexp(1)
     return logits, f, g
 
 

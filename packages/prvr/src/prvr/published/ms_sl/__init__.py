@@ -6,11 +6,9 @@ Presets: `ms-sl-*`.
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field
-
 from prvr.config import CLIPS, POOLINGS, ModelConfig
 from prvr.config.losses import LossSettings, register_loss
-from prvr.config.strict import Count, record
+from prvr.config.strict import Count, Scale, record
 
 
 def _key_clip(model: ModelConfig) -> Iterator[str]:
@@ -52,7 +50,7 @@ class KeyClipSettings(LossSettings):
 class KeyClipTripletSettings(KeyClipSettings):
     """Margin ranking: what the key clip of a query reads above what another reads, and the query above another."""
 
-    margin: float = Field(default=0.2, ge=0, le=100)
+    margin: Scale = 0.2
     """How much higher the right pair has to score."""
     hard_pool: Count = 20
     """Hard negatives are drawn from this many highest-scored ones."""

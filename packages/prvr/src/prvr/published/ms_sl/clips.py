@@ -86,18 +86,16 @@ def key_clip_scores(
         raise InputError("key_clip_scores: unit=True with dots=True: dot products need the rows as they were encoded")
     with full_precision(text.device):
         text, clips, frames = (at_least_float32(x) for x in (text, clips, frames))
+        rows = (clips, frames) if unit else (unit_rows(clips), unit_rows(frames))
+        by_clip, by_frame = ((unit_rows(text) @ x.flatten(0, 1).mT).unflatten(1, x.shape[:2]) for x in rows)
+        best, key = by_clip.max(-1)
+        read = by_frame.gather(-1, key[..., None]).squeeze(-1)
         if not dots:
-            text = unit_rows(text)
-            clips, frames = (clips, frames) if unit else (unit_rows(clips), unit_rows(frames))
-        clip_dot, frame_dot = ((text @ rows.flatten(0, 1).mT).unflatten(1, rows.shape[:2]) for rows in (clips, frames))
-        if not dots:
-            best, key = clip_dot.max(-1)
-            return best, None, frame_dot.gather(-1, key[..., None]).squeeze(-1), None, key
-        lengths = [rows.norm(dim=-1).clamp_min(1e-12) for rows in (text, clips, frames)]
-        best, key = (clip_dot / lengths[1]).max(-1)
-        by_key = frame_dot.gather(-1, key[..., None]).squeeze(-1)
-        scale = lengths[2][torch.arange(len(frames), device=key.device), key]
-        return best / lengths[0][:, None], clip_dot.amax(-1), by_key / scale / lengths[0][:, None], by_key, key
+            return best, None, read, None, key
+        of_text, of_clips, of_frames = (x.norm(dim=-1) for x in (text, clips, frames))
+        of_read = of_frames[torch.arange(len(frames), device=key.device), key]
+        clip_dot, frame_dot = (by_clip * of_clips).amax(-1), read * of_read
+        return best, of_text[:, None] * clip_dot, read, of_text[:, None] * frame_dot, key
 
 
 class KeyClipFrames(nn.Module):
@@ -169,11 +167,10 @@ def key_clip_nce_loss(scores: Float[Tensor, "q q"], positives: Bool[Tensor, "q q
         >>> key_clip_nce_loss(torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool)).exp().item()
         2.0
     """
-    itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
-    right = positives & ~itself
+    right = positives.clone().fill_diagonal_(False)
     rows = scores.masked_fill(right, -torch.inf)
     columns = scores.mT.masked_fill(right.mT, -torch.inf)
-    return (torch.cat([rows, columns], 1).logsumexp(1) - scores.diagonal()).mean()
+    return F.cross_entropy(torch.cat([rows, columns], 1), torch.arange(len(scores), device=scores.device))
 
 
 def _read(inputs: LossInputs, settings: KeyClipSettings) -> tuple[Float[Tensor, "q d"], Bool[Tensor, "q q"]]:
@@ -181,8 +178,9 @@ def _read(inputs: LossInputs, settings: KeyClipSettings) -> tuple[Float[Tensor, 
     video, owner, key = inputs.output.video, inputs.labels.query_to_video, inputs.output.scores.key_clip
     if video.frames is None or key is None:
         raise InputError("these scores are without key clips: pass the output of a model with frame_pooling='key_clip'")
-    itself = torch.eye(len(owner), dtype=torch.bool, device=owner.device)
-    positives = itself if settings.siblings == "negatives" else inputs.labels.positives[:, owner] | itself
+    positives = inputs.labels.positives[:, owner]
+    if settings.siblings == "negatives":
+        positives = torch.eye(len(owner), dtype=torch.bool, device=owner.device)
     return video.frames[owner, key.gather(1, owner[:, None]).squeeze(1)], positives
 
 

@@ -66,7 +66,7 @@ class MergedClips(nn.Module):
         count = mask.sum(1, keepdim=True)
         at = torch.arange(self.frames, device=mask.device) / self.frames * count
         at = at.round().long().minimum(count - 1)
-        return frames.gather(1, at[..., None].expand(-1, -1, frames.shape[2])), torch.ones_like(at, dtype=torch.bool)
+        return frames.take_along_dim(at[..., None], 1), torch.ones_like(at, dtype=torch.bool)
 
     def merge(self, frames: Float[Tensor, "v l f"]) -> Merged:
         """The clips of frames, as many as a model takes."""

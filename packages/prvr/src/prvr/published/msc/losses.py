@@ -58,21 +58,17 @@ def greedy_groups(clips: Float[Tensor, "v n f"], count: int) -> Int[Tensor, "v n
 
     Each takes part once; a merged row stands in the place of the even one.
     """
-    unit = F.normalize(clips, dim=2)
+    unit, rows = F.normalize(clips, dim=2), torch.arange(clips.shape[1], device=clips.device)
     cosines = unit[:, ::2] @ unit[:, 1::2].mT
-    pairs, half = [], cosines.shape[2]
-    place = torch.arange(half, device=clips.device)
-    for _ in range(clips.shape[1] - count):
+    half, into = cosines.shape[2], rows.repeat(len(clips), 1)
+    for _ in range(len(rows) - count):
         best = cosines.flatten(1).argmax(1)[:, None]
-        pairs.append((2 * (best // half), 2 * (best % half) + 1))
-        taken = (place == best // half)[:, :, None] | (place == best % half)[:, None]
+        even, odd = best // half, best % half
+        into = into.scatter(1, 2 * odd + 1, 2 * even)
+        taken = (rows[:half] == even)[:, :, None] | (rows[:half] == odd)[:, None]
         cosines = cosines.masked_fill(taken, -torch.inf)
-    starts = torch.ones(clips.shape[:2], dtype=torch.long, device=clips.device)
-    if not pairs:
-        return starts.cumsum(1) - 1
-    even, odd = (torch.cat(rows, 1) for rows in zip(*pairs, strict=True))
-    group = starts.scatter(1, odd, 0).cumsum(1) - 1
-    return group.scatter(1, odd, group.gather(1, even))
+    group = (into == rows).cumsum(1) - 1
+    return group.gather(1, into)
 
 
 class Alignment(Term[AlignmentSettings]):

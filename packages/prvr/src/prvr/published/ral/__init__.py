@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from prvr.config.losses import LossSettings, Weight, register_loss
-from prvr.config.strict import record
+from prvr.config.losses import LossSettings, register_loss
+from prvr.config.strict import Weight, record
 
 
 @register_loss(

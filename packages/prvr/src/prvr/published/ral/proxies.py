@@ -80,10 +80,12 @@ class Proxies(Term[ProxySettings]):
             gaussian.sample(self.settings.samples, inputs.generator, z)
             for gaussian, z in zip(gaussians, noise, strict=True)
         ]
-        standard = sum(gaussian.kl() for gaussian in gaussians)
+        beside_standard = gaussians
         if self.settings.form == "released":
-            means = [sample.mean(1) for sample in samples]
-            standard = sum(Gaussian(mean, prior.logvar).kl() for mean, prior in zip(means, priors, strict=True))
-            gaussians = [Gaussian(mean, each.logvar) for mean, each in zip(means, gaussians, strict=True)]
+            beside_standard, gaussians = (
+                [Gaussian(sample.mean(1), each.logvar) for sample, each in zip(samples, pair, strict=True)]
+                for pair in (priors, gaussians)
+            )
+        standard = sum(each.kl() for each in beside_standard)
         alignment = self.settings.alignment * (standard + divergence(*gaussians))
         return {"proxy_matching": proxy_matching_loss(*samples), "proxy_alignment": alignment}

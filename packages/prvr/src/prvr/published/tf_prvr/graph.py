@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float64, Int64
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 
 from prvr.errors import InputError
-from prvr.published.tf_prvr.wavelets import AdaptiveSegments, adaptive_segments, unit_frames
+from prvr.published.tf_prvr.wavelets import AdaptiveSegments, Frames, Rows, Spans, adaptive_segments, unit_frames
+
+Features = Float64[np.ndarray, "n d"]
+"""A vector for each segment."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +28,7 @@ class AdaptiveMoments:
     spans: Int64[np.ndarray, "m 2"]
 
 
-def segment_features(rows: Float64[np.ndarray, "t d"], spans: Int64[np.ndarray, "n 2"]) -> Float64[np.ndarray, "n d"]:
+def segment_features(rows: Rows, spans: Spans) -> Features:
     """The mean of the unit frames of each segment, scaled to unit length; zero where they cancel.
 
     Args:
@@ -43,7 +46,7 @@ def segment_features(rows: Float64[np.ndarray, "t d"], spans: Int64[np.ndarray, 
     return np.divide(means, lengths, out=np.zeros_like(means), where=lengths > np.finfo(np.float64).eps)
 
 
-def own_weights(features: Float64[np.ndarray, "n d"], spans: Int64[np.ndarray, "n 2"]) -> Float64[np.ndarray, "n n"]:
+def own_weights(features: Features, spans: Spans) -> Float64[np.ndarray, "n n"]:
     r"""The weights between the segments of one level.
 
     $W_{ab} = \max(\langle n_a, n_b \rangle, 0) + \exp(-\lvert c_a - c_b \rvert / \bar l)$ and $W_{aa} = 1$, c the
@@ -65,8 +68,8 @@ def own_weights(features: Float64[np.ndarray, "n d"], spans: Int64[np.ndarray, "
 
 
 def neighbour_weights(
-    features: Float64[np.ndarray, "n d"],
-    spans: Int64[np.ndarray, "n 2"],
+    features: Features,
+    spans: Spans,
     coarser_features: Float64[np.ndarray, "m d"],
     coarser_spans: Int64[np.ndarray, "m 2"],
 ) -> csr_array:
@@ -92,9 +95,7 @@ def neighbour_weights(
     return csr_array((shared / union * np.maximum(similarity, 0), (fine, coarse)), (len(spans), len(coarser_spans)))
 
 
-def propagate(
-    features: Float64[np.ndarray, "n d"], segments: AdaptiveSegments, beta: float = 0.7
-) -> Float64[np.ndarray, "n d"]:
+def propagate(features: Features, segments: AdaptiveSegments, beta: float = 0.7) -> Features:
     r"""The features of all segments after propagation over their graph.
 
     $P = (1 - \beta)(I - \beta S)^{-1} N$ with $S = D^{-1/2} W D^{-1/2}$, N the features and D the row sums of W:
@@ -152,8 +153,8 @@ def propagate(
 
 
 def propagate_in_parts(
-    features: Float64[np.ndarray, "n d"], segments: AdaptiveSegments, beta: float = 0.7, *, part: int = 1 << 15
-) -> Float64[np.ndarray, "n d"]:
+    features: Features, segments: AdaptiveSegments, beta: float = 0.7, *, part: int = 1 << 15
+) -> Features:
     """`propagate` for long videos: in parts that overlap, linear in time and memory.
 
     A part sees a quarter of its length on both sides, too, and segments are cut there. A segment is taken from the part
@@ -187,7 +188,7 @@ def propagate_in_parts(
     return propagated
 
 
-def moments_between_edges(propagated: Float64[np.ndarray, "n d"], segments: AdaptiveSegments) -> AdaptiveMoments:
+def moments_between_edges(propagated: Features, segments: AdaptiveSegments) -> AdaptiveMoments:
     """A moment between every two neighbouring edges of all levels: the mean over levels of the segments that hold it.
 
     Examples:
@@ -204,7 +205,7 @@ def moments_between_edges(propagated: Float64[np.ndarray, "n d"], segments: Adap
     return AdaptiveMoments(vectors / len(levels), np.stack([edges[:-1], edges[1:]], 1))
 
 
-def adaptive_moments(frames: Float[np.ndarray, "t d"], beta: float = 0.7) -> AdaptiveMoments:
+def adaptive_moments(frames: Frames, beta: float = 0.7) -> AdaptiveMoments:
     """The moments of a video by TF-PRVR (Kim and Eom, NeurIPS 2026), without training and without a query.
 
     Videos of more than 32,768 frames are propagated in parts that overlap, see `propagate_in_parts`.
@@ -228,7 +229,7 @@ def adaptive_moments(frames: Float[np.ndarray, "t d"], beta: float = 0.7) -> Ada
     return moments_between_edges(propagate_in_parts(features, segments, beta), segments)
 
 
-def moments_of(frames: Float[np.ndarray, "t d"], beta: float = 0.7) -> AdaptiveMoments:
+def moments_of(frames: Frames, beta: float = 0.7) -> AdaptiveMoments:
     """The moments of a video by `adaptive_moments`, of any frames that an encoder gives.
 
     Frames of zeros have no direction and are left out, as is the second of exactly two equal frames: where the sampling

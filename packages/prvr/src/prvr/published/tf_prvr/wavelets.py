@@ -14,6 +14,15 @@ _WAVELET, _MODE = "db4", "symmetric"
 _FILTER = 8  # the length of db4
 _STILL = 1e-8  # of two unit frames: a smaller difference is none
 
+Frames = Float[np.ndarray, "t d"]
+"""The frames of a video, of any precision."""
+Rows = Float64[np.ndarray, "t d"]
+"""Its frames as unit vectors."""
+Signal = Float64[np.ndarray, " s"]
+"""A number for each step of time."""
+Spans = Int64[np.ndarray, "n 2"]
+"""Segments: the first frame of each, and one past the last."""
+
 
 @dataclass(frozen=True, eq=False)
 class AdaptiveSegments:
@@ -29,15 +38,15 @@ class AdaptiveSegments:
         [[[0, 3], [3, 9]], [[0, 9]]]
     """
 
-    spans: Int64[np.ndarray, "n 2"]
+    spans: Spans
     level_offsets: Int64[np.ndarray, " offsets"]
 
-    def levels(self) -> Iterator[Int64[np.ndarray, "_ 2"]]:
+    def levels(self) -> Iterator[Spans]:
         """The spans of each level, finest first."""
         return iter(np.split(self.spans, self.level_offsets[1:-1]))
 
 
-def unit_frames(frames: Float[np.ndarray, "t d"]) -> Float64[np.ndarray, "t d"]:
+def unit_frames(frames: Frames) -> Rows:
     """The frames of a video as unit vectors in float64.
 
     Args:
@@ -64,7 +73,7 @@ def unit_frames(frames: Float[np.ndarray, "t d"]) -> Float64[np.ndarray, "t d"]:
     return rows
 
 
-def direction_changes(rows: Float64[np.ndarray, "t d"]) -> Float64[np.ndarray, " s"]:
+def direction_changes(rows: Rows) -> Signal:
     r"""How much the path of a video through the joint space turns at each inner frame.
 
     $v_t = f_{t+1} - f_t$, $u_t = v_t / (\lVert v_t \rVert + 10^{-8})$ and $s_t = 1 - \langle u_t, u_{t+1} \rangle$,
@@ -89,7 +98,7 @@ def direction_changes(rows: Float64[np.ndarray, "t d"]) -> Float64[np.ndarray, "
     return changes
 
 
-def level_details(changes: Float64[np.ndarray, " s"]) -> list[Float64[np.ndarray, " s"]]:
+def level_details(changes: Signal) -> list[Signal]:
     """What each wavelet level alone contributes to a signal, in absolute value, finest level first.
 
     The wavelet is db4 with half-sample symmetric edges. There are floor(log2(s / 7)) levels, the deepest at which its
@@ -118,7 +127,7 @@ def level_details(changes: Float64[np.ndarray, " s"]) -> list[Float64[np.ndarray
     return [rebuilt(place) for place in range(depth, 0, -1)]
 
 
-def level_cuts(detail: Float64[np.ndarray, " s"], floor: float = 0.0) -> Int64[np.ndarray, " cuts"]:
+def level_cuts(detail: Signal, floor: float = 0.0) -> Int64[np.ndarray, " cuts"]:
     """The frames before which a level is cut: its peaks above mean + standard deviation.
 
     A peak is higher than both neighbours, never an end; of a plateau it is the middle, rounded down. A peak at position
@@ -136,7 +145,7 @@ def level_cuts(detail: Float64[np.ndarray, " s"], floor: float = 0.0) -> Int64[n
     return peaks[detail[peaks] > max(detail.mean() + detail.std(), floor)] + 2
 
 
-def adaptive_segments(frames: Float[np.ndarray, "t d"]) -> AdaptiveSegments:
+def adaptive_segments(frames: Frames) -> AdaptiveSegments:
     """The segments of a video at every wavelet level (Kim and Eom, TF-PRVR, NeurIPS 2026).
 
     A video of fewer than 16 frames is one segment. A video whose frames are all repeated has no cuts: drop repeated
