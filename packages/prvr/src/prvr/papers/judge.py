@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from math import nan
-from statistics import mean
+from operator import attrgetter
 
 import numpy as np
 
@@ -55,34 +56,15 @@ class Verdict:
     corrected: float | None = field(default=None, kw_only=True)
 
 
-def finished_row(study: Study | None, cells: Sequence[Cell]) -> Finished:
-    """The results of a row: of its one cell, or of the value of a search that is best on the split that selects.
-
-    The mean over the seeds with which every value is finished decides; before there is one, nothing is chosen.
-
-    Args:
-        study: the results.
-        cells: the cells of the row on one data set with one seed; all finished seeds count.
-    """
-    finished = [_finished_cell(study, cell) for cell in cells]
-    if len(finished) == 1:
-        return finished[0]
-    common = set.intersection(*(set(entry.selection) for entry in finished))
-    if not common:
-        return Finished(None, {}, {})
-    return max(finished, key=lambda entry: mean(entry.selection[seed] for seed in common))
-
-
 def _finished_cell(study: Study | None, cell: Cell) -> Finished:
-    if study is None or cell.arm is None:
-        return Finished(cell, {}, {})
     results, selection = dict[int, Result](), dict[int, float]()
-    for seed in study.seeds(cell.arm):
-        run = None if cell.run is None else replace(cell.run, seed=seed)
-        if (result := study.stored(cell.arm, seed) if run is None else study.result(run)) is not None:
-            results[seed] = result
-        if (score := study.selection(cell.arm, seed)) is not None:
-            selection[seed] = score
+    if study is not None and cell.arm is not None:
+        for seed in study.seeds(cell.arm):
+            run = None if cell.run is None else replace(cell.run, seed=seed)
+            if (result := study.stored(cell.arm, seed) if run is None else study.result(run)) is not None:
+                results[seed] = result
+            if (score := study.selection(cell.arm, seed)) is not None:
+                selection[seed] = score
     return Finished(cell, results, selection)
 
 
@@ -185,10 +167,9 @@ def due_cells(study: Study, table: Table, choices: Choices, sets: Sequence[str] 
         choices: what the user chooses for all rows.
         sets: the data sets; None = those of the table.
     """
-    more = () if table.rule is None else table.rule.more_seeds
-    cells = cells_of(table, choices, sets=sets, seeds=(*table.seeds, *more))
     if table.rule is None:
-        return cells
+        return cells_of(table, choices, sets=sets, seeds=table.seeds)
+    cells = cells_of(table, choices, sets=sets, seeds=(*table.seeds, *table.rule.more_seeds))
     seeds = {
         (name, row): set(verdict.seeds)
         for name, finished in finished_rows(study, [cell for cell in cells if cell.seed == table.seeds[0]])
@@ -200,13 +181,18 @@ def due_cells(study: Study, table: Table, choices: Choices, sets: Sequence[str] 
 def finished_rows(study: Study | None, cells: Sequence[Cell]) -> Iterator[tuple[str, dict[str, Finished]]]:
     """For each data set, the results of its rows, by their names.
 
+    Of a row with a search they are those of the value that is best on the split that selects. The mean over the seeds
+    with which every value is finished decides; before there is one, nothing is chosen.
+
     Args:
         study: the results.
-        cells: the cells of one table with one seed.
+        cells: the cells of one table with one seed; all finished seeds count.
     """
-    for name in dict.fromkeys(cell.set_name for cell in cells):
-        rows: dict[str, list[Cell]] = {}
-        for cell in cells:
-            if cell.set_name == name:
-                rows.setdefault(cell.row.name, []).append(cell)
-        yield name, {row: finished_row(study, cells) for row, cells in rows.items()}
+    for name, own in groupby(cells, attrgetter("set_name")):
+        rows = dict[str, Finished]()
+        for row, values in groupby(own, attrgetter("row.name")):
+            entries = [_finished_cell(study, cell) for cell in values]
+            common = set.intersection(*(set(entry.selection) for entry in entries))
+            best = max(entries, key=lambda entry: sum(entry.selection[seed] for seed in common))
+            rows[row] = best if common or len(entries) == 1 else Finished(None, {}, {})
+        yield name, rows

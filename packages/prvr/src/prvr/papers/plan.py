@@ -38,14 +38,17 @@ class Cost(NamedTuple):
         operations: of a step, 2 for each multiplication with its addition; None if they cannot be counted by shapes.
         steps: of all epochs; None where the size of the training split is not known.
         seconds: of a step, as timed on a device; None where none was timed.
-        hours: of all steps; evaluation is not counted.
     """
 
     parameters: int
     operations: int | None
     steps: int | None
     seconds: float | None
-    hours: float | None
+
+    @property
+    def hours(self) -> float:
+        """The time of all steps, as far as it is known; evaluation is not counted."""
+        return (self.seconds or 0) * (self.steps or 0) / 3600
 
 
 def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -> Cost:
@@ -68,7 +71,7 @@ def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -
     seconds = None
     if device is not None:
         seconds = _seconds_of_a_step(config, captions, torch.device(device)) if train.epochs else 0.0
-    return Cost(*counts, steps, seconds, None if seconds is None or steps is None else seconds * steps / 3600)
+    return Cost(*counts, steps, seconds)
 
 
 def plan_table(
@@ -98,11 +101,11 @@ def plan_table(
             numbers = [f"{cost.parameters / 1e6:.2f} M", operations, steps]
             if measure:
                 ratio = (cost.seconds or 0) / (base.seconds or 1)
-                numbers += ["?" if cost.hours is None else f"{cost.hours:.1f}", f"{ratio:.2f}"]
+                numbers += ["?" if cost.steps is None else f"{cost.hours:.1f}", f"{ratio:.2f}"]
         finished = study is not None and study.exists and study.result(run) is not None
         if not finished:
             unfinished += 1
-            hours += costs[run.arm].hours or 0 if run.arm in costs else 0
+            hours += costs[run.arm].hours if run.arm in costs else 0
         label = Text(f"{run.kind}{', finished' * finished}: {_label(users)}")
         plan.add_row(Text(run.key, no_wrap=True), label, *numbers)
     plan.caption = (

@@ -73,8 +73,7 @@ class Run:
         settings = {"kind": self.kind, **flat({self.kind: dict(self.details)})}
         prefixes = _OF_A_CHECKPOINT if self.kind in _READY else ("",)
         settings |= {key: value for key, value in _deciding(self.config)[0].items() if key.startswith(prefixes)}
-        if self.stage is not None:
-            settings |= {f"stage.{key}": value for key, value in _deciding(self.stage)[0].items()}
+        settings |= _deciding(self.stage, "stage.")[0]
         return settings if self.over is None else settings | {"over": self.over.arm}
 
     @cached_property
@@ -83,9 +82,7 @@ class Run:
 
         Keys that a later version adds leave it as it is where they have the value that changes nothing.
         """
-        defaults = _deciding(self.config)[1] | _EARLIER
-        if self.stage is not None:
-            defaults = defaults | {f"stage.{key}": value for key, value in _deciding(self.stage)[1].items()}
+        defaults = _deciding(self.config)[1] | _EARLIER | _deciding(self.stage, "stage.")[1]
         changed = {key: value for key, value in self.settings.items() if key not in defaults or defaults[key] != value}
         return digest(changed)[:12]
 
@@ -253,18 +250,24 @@ def _with_data(config: Config, name: str, data: DataSet, choices: Choices) -> Co
     return replace(config, data=read)
 
 
-def _deciding(record: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _deciding(record: Any, prefix: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
     """The keys of a configuration that decide what a run finds: their values, and their defaults if they have one.
 
     The names of runs, the seed, and keys that say where things are and how fast they go are left out.
+
+    Args:
+        record: the configuration; None has no keys.
+        prefix: stands before the keys.
     """
+    if record is None:
+        return {}, {}
     left_out = {*MAY_CHANGE, "name", "train.seed", "retriever", "reranker.trained_on"}
     everything = flat(config_to_dict(record))
     blocks = {block["space"] for block in everything.get("model.blocks", ())}
     if "lorentz" not in blocks or everything["model.compat.lorentz"] == "released":
         left_out.add("model.compat.lorentz_start")
-    values = {key: value for key, value in everything.items() if key not in left_out}
-    return values, {key: value for key, value in _defaults(record).items() if key in values}
+    values = {prefix + key: value for key, value in everything.items() if key not in left_out}
+    return values, {key: value for key, value in _defaults(record, prefix).items() if key in values}
 
 
 def _defaults(record: Any, prefix: str = "") -> dict[str, Any]:

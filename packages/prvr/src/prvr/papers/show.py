@@ -1,7 +1,7 @@
 """A table with our numbers beside the published ones: for the terminal, as Markdown, as LaTeX, a sweep as curves."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 from statistics import mean, stdev
 from typing import TYPE_CHECKING
@@ -16,13 +16,13 @@ from prvr.evaluation.tables import TIES, new_table
 from prvr.papers.judge import Finished, Verdict, finished_rows, verdicts
 from prvr.papers.runs import Cell, Choices
 from prvr.papers.study import Result, Study
-from prvr.papers.table import Row, Table
+from prvr.papers.table import COLUMNS, Row, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_HEADS = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "r100": "R@100", "sumr": "SumR", "rsum": "Rsum"}
-_HEADS |= {"mdr": "MdR", "mnr": "MnR"}
+    from prvr.plot.curves import Point
+
 _JUDGED = ("cost", "Δ base", "p", "Holm", "Δ control", "verdict")
 _PROTOCOLS = {
     "paper": "best epoch on the split that is reported",
@@ -118,20 +118,22 @@ def shown(study: Study | None, cells: Sequence[Cell], choices: Choices) -> Itera
         rows = {cell.row.name: cell for cell in cells if cell.set_name == name and not cell.row.hidden}
         first = next(iter(rows.values()))
         table = first.table
+        judged = dict[str, tuple[str, ...]]()
+        if table.rule is not None:
+            found = verdicts(table, finished)
+            judged = {row: _judged(cell.row, found.get(row)) for row, cell in rows.items()}
+        elif any(row.source for row in table.rows):
+            judged = {row: (cell.row.source,) for row, cell in rows.items()}
         lines, group = list[Line](), ""
         for row, cell in rows.items():
             group = cell.row.group or group
             if not cell.row.quoted or name in cell.row.published:
-                lines.append(replace(_line(cell, finished[row].results, table.columns), group=group))
+                lines.append(_line(cell, group, finished[row].results, judged.get(row, ())))
                 group = ""
-        if table.rule is not None:
-            judged = verdicts(table, finished)
-            lines = [replace(line, judged=_judged(table.row(line.name), judged.get(line.name))) for line in lines]
-        elif any(row.source for row in table.rows):
-            lines = [replace(line, judged=(table.row(line.name).source,)) for line in lines]
         results = [result for row in rows for result in finished[row].results.values()]
+        report = next((result.report for result in results if result.report is not None), None)
         shown_rows = [rows[line.name] for line in lines]
-        notes = [*_notes(shown_rows, lines, results, choices), *_chosen(table, finished)]
+        notes = [*_notes(shown_rows, lines, results, report, choices), *_chosen(table, finished)]
         for row in rows:
             if seeds := [str(seed) for seed, result in finished[row].results.items() if result.diverged]:
                 notes.append(f"{row}: the training diverged with seed {', '.join(seeds)}, which is omitted")
@@ -140,8 +142,8 @@ def shown(study: Study | None, cells: Sequence[Cell], choices: Choices) -> Itera
             table.columns,
             tuple(lines),
             tuple(notes),
-            next((result.report.chance for result in results if result.report), None),
-            _JUDGED if table.rule is not None else ("source",) * bool(lines[0].judged),
+            None if report is None else report.chance,
+            _JUDGED if table.rule is not None else ("source",) * bool(judged),
         )
 
 
@@ -176,12 +178,13 @@ def _chosen(table: Table, finished: Mapping[str, Finished]) -> Iterator[str]:
         )
 
 
-def _line(cell: Cell, results: Mapping[int, Result], columns: Sequence[str]) -> Line:
-    row, reports = cell.row, [result.report for result in results.values() if result.report is not None]
+def _line(cell: Cell, group: str, results: Mapping[int, Result], judged: tuple[str, ...]) -> Line:
+    row, columns = cell.row, cell.table.columns
+    reports = [result.report for result in results.values() if result.report is not None]
     ours = [Number(tuple(_metric(report, column) for report in reports)) if reports else None for column in columns]
     published = row.published.get(cell.set_name, (None,) * len(columns))
     picture = next((str(result.picture) for result in results.values() if result.picture is not None), None)
-    return Line(row.group, row.name, tuple(results), tuple(ours), published, picture)
+    return Line(group, row.name, tuple(results), tuple(ours), published, picture, judged)
 
 
 def _metric(report: EvaluationReport, column: str) -> float:
@@ -190,23 +193,28 @@ def _metric(report: EvaluationReport, column: str) -> float:
     return float(getattr(metrics, name))
 
 
-def _notes(cells: Sequence[Cell], lines: Sequence[Line], results: Sequence[Result], choices: Choices) -> Iterator[str]:
+def _notes(
+    cells: Sequence[Cell],
+    lines: Sequence[Line],
+    results: Sequence[Result],
+    report: EvaluationReport | None,
+    choices: Choices,
+) -> Iterator[str]:
     table, data = cells[0].table, cells[0].data
     if data.protocol and any(number is not None for line in lines for number in line.published):
         yield f"published: {data.protocol}"
     if data.about:
         yield data.about
     config = next((cell.run.config for cell in cells if cell.run is not None), None)
-    reports = [result.report for result in results if result.report is not None]
-    if reports and config is not None:
+    if report is not None and config is not None:
         protocol = _PROTOCOLS[config.train.protocol]
         if config.train.average:
             protocol = f"mean of the weights at the ends of the last {config.train.average} epochs, none chosen"
         trained = any(result.record["kind"] not in ("checkpoint", "untrained") for result in results)
-        sizes = f"{len(reports[0].query_ids):,} queries, {len(reports[0].video_ids):,} videos"
+        sizes = f"{len(report.query_ids):,} queries, {len(report.video_ids):,} videos"
         yield (
-            f"ours: {f'{protocol}; ' * trained}{reports[0].split}, {sizes}; "
-            f"{TIES[reports[0].ties]}; chance SumR {reports[0].chance:.1f}"
+            f"ours: {f'{protocol}; ' * trained}{report.split}, {sizes}; {TIES[report.ties]}; "
+            f"chance SumR {report.chance:.1f}"
         )
     seeds = {line.seeds for line in lines if line.seeds}
     if seeds:
@@ -232,7 +240,7 @@ def heads(columns: Sequence[str]) -> list[str]:
         >>> heads(["r1", "v2t_mdr"])
         ['R@1', 'V2T MdR']
     """
-    return [("V2T " if column.startswith("v2t_") else "") + _HEADS[column.removeprefix("v2t_")] for column in columns]
+    return [("V2T " if column.startswith("v2t_") else "") + COLUMNS[column.removeprefix("v2t_")] for column in columns]
 
 
 def terminal_tables(table: Shown) -> Iterator[RenderableType]:
@@ -339,16 +347,15 @@ def sweep_picture(table: Table, parts: Sequence[Shown]) -> "Figure":
     if table.sweep is None:
         raise InputError(f"{table.name}: no `sweep` to draw. `prvr train` draws the learning curves of each run.")
     column = table.columns.index(table.sweep.column)
-    curves: dict[str, list[tuple[float, tuple[float, ...], float | None]]] = {}
+    curves = dict[str, list["Point"]]()
     swept = sorted(((row.x, row) for row in table.rows if row.x is not None), key=itemgetter(0))
     for part in parts:
         data, lines = part.title.rpartition(". ")[2], {line.name: line for line in part.lines}
-        for series in dict.fromkeys(row.series for _, row in swept):
-            points = [(x, lines[row.name]) for x, row in swept if row.series == series and row.name in lines]
-            curves[f"{data}: {series}" if series else data] = [
-                (x, () if (number := line.ours[column]) is None else number.values, line.published[column])
-                for x, line in points
-            ]
+        for x, row in swept:
+            if (line := lines.get(row.name)) is not None:
+                number = line.ours[column]
+                point = (x, () if number is None else number.values, line.published[column])
+                curves.setdefault(f"{data}: {row.series}" if row.series else data, []).append(point)
     if not any(seeds for points in curves.values() for _, seeds, _ in points):
         raise InputError(f"{table.name}: no finished rows to draw. Run the table first.")
     chance = parts[0].chance if len(parts) == 1 and table.sweep.column == "sumr" else None

@@ -33,7 +33,7 @@ from prvr.errors import DataError, PrvrError
 from prvr.evaluation.report import EvaluationReport
 from prvr.papers.runs import Choices, Run
 from prvr.reading import short
-from prvr.training.record import corpus_digest, features_digest
+from prvr.training.record import corpus_digest, data_digests, features_digest
 
 PACKED = ".tar.xz"
 """The ending of a packed study."""
@@ -197,15 +197,15 @@ class Study:
         """
         if report is not None:
             report.to_json(self.results / f"{run.key}.json")
+        weights = None if run.folder is None else weights_digest(run.folder)
+        inputs = {**data_digests(run.config), "weights": weights}
         record = {
             "kind": run.kind,
             "seed": run.seed,
             "over": None if run.over is None else run.over.key,
             "prvr": __version__,
             "torch": torch.__version__.partition("+")[0],
-            "corpus": corpus_digest(run.config),
-            **({} if (features := features_digest(run.config)) is None else {"features": features}),
-            **({} if run.folder is None else {"weights": weights_digest(run.folder)}),
+            **{name: value for name, value in inputs.items() if value is not None},
             **values,
             "settings": run.settings,
         }
@@ -246,20 +246,21 @@ class Study:
         Raises:
             DataError: one was, or a seed of one of them with another checkpoint.
         """
-        digests = {_data_key(run.settings): (run.config, corpus_digest(run.config)) for run in runs}
-        features = {key[:3]: features_digest(config) for key, (config, _) in digests.items()}
+        configs = {_data_key(run.settings): run.config for run in runs}
+        captions = {key: corpus_digest(config) for key, config in configs.items()}
+        features = {key[:3]: features_digest(config) for key, config in configs.items()}
         checkpoints = {run.arm: run.folder for run in runs if run.folder is not None and run.folder.is_dir()}
         for path in sorted(self.results.glob("*.yaml")):
             record = _read_record(path)
             key = _data_key(record["settings"])
-            config, captions = digests.get(key, (None, None))
-            before, now = record.get("features"), features.get(key[:3])
-            if config is not None and record.get("corpus") != captions:
+            if key in configs and record.get("corpus") != captions[key]:
+                data = configs[key].data
                 raise DataError(
-                    f"{path}: was measured on another corpus than {config.data.collection} in "
-                    f"{config.data.root or 'the cache'}. Choose another folder for this study."
+                    f"{path}: was measured on another corpus than {data.collection} in {data.root or 'the cache'}. "
+                    "Choose another folder for this study."
                 )
-            if before is not None and now is not None and before != now:
+            before, now = record.get("features"), features.get(key[:3])
+            if None not in (before, now) and before != now:
                 raise DataError(
                     f"{path}: was measured with other features of {key[0]} than those in its folder now. Restore them, "
                     "or choose another folder for this study."
@@ -292,7 +293,7 @@ class Study:
                 member = tarfile.TarInfo(path.relative_to(self.folder).as_posix())  # no owner, no time
                 member.size = len(content)
                 archive.addfile(member, BytesIO(content))
-        write_file(file, lambda out: out.write(buffer.getvalue()))
+        write_file(file, buffer.getvalue())
 
     def _record_file(self, key: str) -> Path:
         return self.results / f"{key}.yaml"
@@ -346,5 +347,4 @@ def weights_digest(folder: Path) -> str:
 
 
 def _write_yaml(path: Path, values: Mapping[str, Any]) -> None:
-    text = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
-    write_file(path, lambda file: file.write(text.encode()))
+    write_file(path, yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True).encode())

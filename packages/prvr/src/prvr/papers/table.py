@@ -15,8 +15,11 @@ from prvr.config.strict import STRICT
 from prvr.errors import InputError, unknown_name
 from prvr.types import Untrained
 
-COLUMNS = ("r1", "r5", "r10", "r100", "sumr", "rsum", "mdr", "mnr")
-"""Metrics that a column may hold, text to video; with `v2t_` before the name, video to text."""
+COLUMNS = {
+    "r1": "R@1", "r5": "R@5", "r10": "R@10", "r100": "R@100",
+    "sumr": "SumR", "rsum": "Rsum", "mdr": "MdR", "mnr": "MnR",
+}  # fmt: skip
+"""Metrics that a column may hold, text to video, and their headings; with `v2t_` before the name, video to text."""
 
 Kind = Literal["train", "stage", "evaluate", "checkpoint", "untrained", "plot", "history"]
 

@@ -44,9 +44,7 @@ def sweep_figure(
         if any(value is not None for value in stated):
             axes.plot(x, np.array(stated, float), linestyle="none", markerfacecolor="none", zorder=3, **style)
     points = [point for points in series.values() for point in points]
-    measured = [value for _, seeds, _ in points for value in seeds]
-    published = [value for _, _, value in points if value is not None]
-    lowest, highest = min(measured + published), max(measured + published)
+    lowest, highest = axes.dataLim.intervaly
     if chance is not None and lowest - chance > _FAR * (highest - lowest or abs(highest)):
         axes.plot([], [], linestyle="none", label=f"chance {chance:.1f}, far below")
     elif chance is not None:
@@ -55,7 +53,8 @@ def sweep_figure(
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     seeds = max(len(values) for _, values, _ in points)
-    key = [f"band: lowest to highest of {seeds} seeds"] * (seeds > 1) + ["hollow: published"] * bool(published)
+    published = any(value is not None for _, _, value in points)
+    key = [f"band: lowest to highest of {seeds} seeds"] * (seeds > 1) + ["hollow: published"] * published
     axes.set_title("; ".join(key), fontsize="medium", loc="left")
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     return figure

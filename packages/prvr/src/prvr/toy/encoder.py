@@ -46,12 +46,11 @@ class JointEncoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.sha256 = ""
-        widths = (3, 24, 48, 96, 128, 96)
-        sizes, strides = (5, 3, 3, 3, 3), (2, 2, 2, 1, 2)
-        layers: list[nn.Module] = []
-        for i, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
-            layers += [nn.Conv2d(widths[i], widths[i + 1], size, stride, size // 2), nn.ReLU()]
-        self.trunk = nn.Sequential(*layers, nn.Conv2d(widths[-1], 32, 1))
+        layers, channels = list[nn.Module](), 3
+        for width, size, stride in ((24, 5, 2), (48, 3, 2), (96, 3, 2), (128, 3, 1), (96, 3, 2)):
+            layers += [nn.Conv2d(channels, width, size, stride, size // 2), nn.ReLU()]
+            channels = width
+        self.trunk = nn.Sequential(*layers, nn.Conv2d(channels, 32, 1))
         self.place = nn.Linear(32 * 4 * 4, DIM)
         self.tokens = nn.Parameter(torch.randn(BUCKETS, WORD_DIM))
         self.meaning = nn.Linear(WORD_DIM, DIM, bias=False)
@@ -137,12 +136,11 @@ class JointEncoder(nn.Module):
         Raises:
             ValueError: as [encode_words][prvr.toy.encoder.JointEncoder.encode_words].
         """
-        words = [split_words(text) for text in texts]
-        index_of = {word: i for i, word in enumerate(sorted({word for line in words for word in line}))}
-        indices = torch.tensor([index_of[word] for line in words for word in line])
-        starts = torch.tensor([0, *accumulate(len(line) for line in words[:-1])])
+        lines = [split_words(text) for text in texts]
+        words, indices = np.unique(np.concatenate(lines), return_inverse=True)
+        starts = torch.tensor([0, *accumulate(map(len, lines[:-1]))])
         with torch.inference_mode():
-            sums = F.embedding_bag(indices, self.embed_words([*index_of]), starts, mode="sum")
+            sums = F.embedding_bag(torch.from_numpy(indices), self.embed_words(words.tolist()), starts, mode="sum")
             return F.normalize(sums, dim=-1).numpy()
 
 

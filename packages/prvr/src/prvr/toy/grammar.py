@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from prvr.toy.timelines import choice
 from prvr.toy.world import HELD_OUT_ACTIONS, HELD_OUT_COLOURS, OPPOSITE, Shot
 
 T = TypeVar("T")
@@ -250,7 +251,7 @@ def _draw(shot: Shot, background: str, rng: np.random.Generator) -> tuple[str, C
     words += [_pick(COLOUR_WORDS[colour], rng)] if colour else []
     words.append(_pick(SHAPE_WORDS[actor.shape], rng))
     phrase = _pick(ACTION_WORDS[action], rng)
-    template = TEMPLATES[int(rng.integers(len(TEMPLATES)))]
+    template = choice(TEMPLATES, rng)
     if other is not None:
         object_ = with_article([_pick(COLOUR_WORDS[other.colour], rng), _pick(SHAPE_WORDS[other.shape], rng)])
         phrase = tuple(form.format(o=object_) for form in phrase)
@@ -271,4 +272,4 @@ def with_article(words: list[str]) -> str:
 
 def _pick(choices: tuple[T, ...], rng: np.random.Generator) -> T:
     """Mostly the first, so that synonyms are rarer than common words; otherwise any."""
-    return choices[0 if rng.random() < COMMON else int(rng.integers(len(choices)))]
+    return choices[0] if rng.random() < COMMON else choice(choices, rng)

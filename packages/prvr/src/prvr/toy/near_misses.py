@@ -169,8 +169,7 @@ class NearMissPlanter:
 
     def _accept(self, q: int, kind: int, v: int, number: int, shot: Shot) -> bool:
         """Plants the shot unless the video becomes relevant, no near miss results, or other claims lose as many."""
-        looks = [(thing.shape, thing.colour) for thing in shot.things]
-        if len(set(looks)) < len(looks):
+        if not shot.distinct:
             return False
         shots = self.videos[v].shots
         changed = replace(self.videos[v], shots=(*shots[:number], shot, *shots[number + 1 :]))

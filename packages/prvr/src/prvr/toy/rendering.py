@@ -10,7 +10,7 @@ from prvr.toy.shapes import EXTENT, OPEN, draw_background, draw_tint, shape_dist
 from prvr.toy.staging import DRIFT, PlacedThing, Times, draw_stage, progress
 from prvr.toy.world import FPS, FRAME, Video
 
-RGB: dict[str, tuple[int, int, int]] = {
+RGB = {
     "red": (215, 25, 35),
     "green": (35, 165, 55),
     "blue": (40, 80, 230),
@@ -30,7 +30,7 @@ NOISE_DRAWS = FRAME * FRAME * 3 // 8  # of 64 bits, in one frame
 
 DAY = "day"
 # What is left of the light, and a light that lies over everything; red, green, blue.
-_LIGHT: dict[str, tuple[tuple[float, float, float], tuple[float, float, float]]] = {
+_LIGHT = {
     "dusk": ((0.38, 0.42, 0.62), (2.0, 4.0, 14.0)),
     "haze": ((0.45, 0.45, 0.45), (112.0, 114.0, 116.0)),
 }
@@ -91,13 +91,11 @@ def _draw_shot(video: Video, index: int, times: Times) -> UInt8[np.ndarray, "k 6
     canvas = draw_background(video.background, draw_tint(tint), FRAME + 2 * DRIFT, crop)
     canvas = (canvas + np.float32(0.5)).astype(np.uint8)
     for part in stage.still:
-        _paste(canvas, *_sprites(part, np.zeros(1)), 0, part.centre(np.zeros(1))[0] + DRIFT)
+        _paste(canvas[None], part, np.zeros(1), DRIFT)
     drift = stage.drift(moment)
     frames = np.stack([canvas[DRIFT - y : DRIFT - y + FRAME, DRIFT - x : DRIFT - x + FRAME] for x, y in drift])
     for part in stage.moving:
-        sprites = _sprites(part, moment)
-        for k, centre in enumerate(part.centre(moment) + drift):
-            _paste(frames[k], *sprites, k, centre)
+        _paste(frames, part, moment, drift)
     if stage.post is not None:
         left = stage.post - POST_WIDTH // 2
         frames[:, :, left : left + POST_WIDTH] = POST
@@ -141,17 +139,18 @@ def _sprites(part: PlacedThing, moment: Times) -> tuple[Sprites, Sprites]:
 
 
 def _paste(
-    image: UInt8[np.ndarray, "h w 3"], colour: Sprites, clear: Sprites, k: int, centre: Int64[np.ndarray, " 2"]
+    images: UInt8[np.ndarray, "k h w 3"], part: PlacedThing, moment: Times, shift: Int64[np.ndarray, "k 2"] | int
 ) -> None:
-    """Draws the sprite of moment `k` over an image, in place; what falls outside is cut off."""
-    k = min(k, len(colour) - 1)
-    size = colour.shape[1]
-    x, y = (int(c) - size // 2 for c in centre)
-    rows, columns = (slice(max(0, -c), min(size, side - c)) for c, side in zip((y, x), image.shape, strict=False))
-    if rows.start < rows.stop and columns.start < columns.stop:
+    """Draws a thing over the images of some moments, in place; what falls outside is cut off, never its centre."""
+    colours, clears = _sprites(part, moment)
+    size = colours.shape[1]
+    for k, (image, centre) in enumerate(zip(images, part.centre(moment) + shift, strict=True)):
+        x, y = (centre - size // 2).tolist()
+        rows, columns = (slice(max(0, -c), min(size, side - c)) for c, side in zip((y, x), image.shape, strict=False))
         patch = image[y + rows.start : y + rows.stop, x + columns.start : x + columns.stop]
+        number = k % len(colours)  # one sprite of a thing that only moves
         # the cast cuts off, and the colour has its half to round already
-        patch[...] = patch * clear[k, rows, columns] + colour[k, rows, columns]
+        patch[...] = patch * clears[number, rows, columns] + colours[number, rows, columns]
 
 
 def _add_noise(frames: UInt8[np.ndarray, "k 64 64 3"], numbers: Int64[np.ndarray, " k"], seed: int) -> None:

@@ -107,9 +107,10 @@ def read_scenes(path: Path) -> dict[str, Scenes]:
         DataError: the file is missing or damaged.
     """
     try:
-        lines = read_text(path, LARGE).splitlines()
-        sources = [f"{path}, line {number}" for number in range(1, 1 + len(lines))]
-        records = [parse_record(_Record, parse_json(*line), line[1]) for line in zip(lines, sources, strict=True)]
+        records = [
+            parse_record(_Record, parse_json(line, source := f"{path}, line {number}"), source)
+            for number, line in enumerate(read_text(path, LARGE).splitlines(), 1)
+        ]
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. Only a corpus of `prvr data make` has scene graphs.") from None
     except DataError as error:

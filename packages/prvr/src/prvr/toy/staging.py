@@ -18,7 +18,8 @@ FORWARDS = {
     "left": "right", "up": "down", "shrink": "grow", "vanish": "appear", "anticlockwise": "clockwise",
     "darken": "brighten",
 }  # fmt: skip
-WAYS = {"left": (-1.0, 0.0), "right": (1.0, 0.0), "up": (0.0, -1.0), "down": (0.0, 1.0)}
+WAYS = {"left": -np.pi / 2, "right": np.pi / 2, "up": 0.0, "down": np.pi}
+"""Clockwise angles from up, in radians."""
 Times = Float64[np.ndarray, " k"]
 TRIES, PLACES = 12, 24  # of a layout; of a bystander in it
 ROOM = 2.0  # pixels between two things that are enough
@@ -155,7 +156,7 @@ def _actors(shot: Shot, angles: Times, rng: np.random.Generator) -> tuple[Placed
 def _push(behind: Thing, ahead: Thing, heading: str, angles: Times, across: float) -> tuple[PlacedThing, ...]:
     """One thing comes up behind the other, then both move on together; they cross the whole frame."""
     radii = RADIUS[behind.size], RADIUS[ahead.size]
-    turned = angles[:2] - np.arctan2(WAYS[heading][0], -WAYS[heading][1])  # as seen from the way they go
+    turned = angles[:2] - WAYS[heading]  # as seen from the way they go
     front = _profile(behind, float(turned[0]))
     back = _profile(ahead, float(turned[1]) + np.pi)
     way = float((front + back[::-1]).max())  # between the centres when they touch

@@ -27,7 +27,7 @@ FEW = 50  # videos
 _VALUES = {"shape": SHAPES, "colour": COLOURS, "size": SIZES}
 
 
-def draw_videos(names: list[str], rng: np.random.Generator, allowed: Allowed = lambda _: True) -> list[Video]:
+def draw_videos(names: list[str], rng: np.random.Generator, allowed: Allowed) -> list[Video]:
     """Draws videos of 20-120 s with 3-5 captioned moments of 3-15 s and, between them, other action and stillness.
 
     A third of the actions repeat one of an earlier video with one detail changed, and two in five casts are an earlier
@@ -63,7 +63,7 @@ def draw_cast(rng: np.random.Generator, earlier: list[tuple[Thing, ...]], again:
     cast: dict[tuple[str, str], Thing] = {}
     while len(cast) < 2 or (len(cast) < 3 and rng.random() < 0.5):
         thing = draw_thing(rng)
-        cast[thing.shape, thing.colour] = thing
+        cast[thing.look] = thing
     return tuple(cast.values())
 
 
@@ -74,14 +74,11 @@ def draw_thing(rng: np.random.Generator) -> Thing:
 
 def draw_bystanders(rng: np.random.Generator, shot: Shot, cast: tuple[Thing, ...]) -> Shot:
     """The shot with up to two bystanders, none of which looks like a thing that acts."""
-    taken = {(thing.shape, thing.colour) for thing in shot.things}
-    others = []
     for _ in range(int(rng.choice(3, p=(0.6, 0.3, 0.1)))):
         thing = choice(cast, rng) if rng.random() < 0.7 else draw_thing(rng)
-        if (thing.shape, thing.colour) not in taken:
-            taken.add((thing.shape, thing.colour))
-            others.append(thing)
-    return replace(shot, bystanders=tuple(others))
+        more = replace(shot, bystanders=(*shot.bystanders, thing))
+        shot = more if more.distinct else shot
+    return shot
 
 
 def one_detail_changed(shot: Shot, rng: np.random.Generator) -> Shot:
@@ -137,7 +134,7 @@ def _draw_video(
     shots: list[Shot] = []
     for i, (start, end) in enumerate(pairwise((0.0, *cuts, duration))):
         if i % 2:
-            shot = replace(_until(action, lambda shot: allowed(shot) and _differ(shot)), captioned=i // 2 in chosen)
+            shot = replace(_until(action, lambda shot: allowed(shot) and shot.distinct), captioned=i // 2 in chosen)
         elif end > start:
             shot = Shot(0.0, 0.0)  # nothing happens
         else:
@@ -147,14 +144,8 @@ def _draw_video(
     return Video(name, duration, background, bool(rng.random() < 0.3), int(rng.integers(2**31)), tuple(shots))
 
 
-def _differ(shot: Shot) -> bool:
-    """Whether the actor and its partner in a push look different."""
-    looks = [(thing.shape, thing.colour) for thing in (shot.actor, shot.other) if thing is not None]
-    return len(set(looks)) == len(looks)
-
-
 def _unlike(thing: Thing, rng: np.random.Generator) -> Thing:
-    return _until(lambda: draw_thing(rng), lambda other: (other.shape, other.colour) != (thing.shape, thing.colour))
+    return _until(lambda: draw_thing(rng), lambda other: other.look != thing.look)
 
 
 def _until(draw: Callable[[], T], accept: Callable[[T], bool]) -> T:

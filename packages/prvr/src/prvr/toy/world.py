@@ -40,6 +40,11 @@ class Thing:
     colour: str
     size: str
 
+    @property
+    def look(self) -> tuple[str, str]:
+        """What tells it from other things: the size alone does not."""
+        return self.shape, self.colour
+
 
 class Fact(NamedTuple):
     """Something that is true of a shot: a thing does an action; in a push, to or by another thing."""
@@ -76,6 +81,11 @@ class Shot:
     def things(self) -> tuple[Thing, ...]:
         """All things that can be seen."""
         return tuple(thing for thing in (self.actor, self.other) if thing is not None) + self.bystanders
+
+    @property
+    def distinct(self) -> bool:
+        """Whether no two of its things look alike."""
+        return len({thing.look for thing in self.things}) == len(self.things)
 
     def facts(self) -> tuple[Fact, ...]:
         """All facts of the shot; a push is also a fact of the thing that is pushed, and both things move."""
@@ -128,5 +138,5 @@ class Video:
 
 def in_training(shot: Shot) -> bool:
     """Whether training videos may show a shot: no held-out colour of a shape, no held-out action of a shape."""
-    looks = all((thing.shape, thing.colour) not in HELD_OUT_COLOURS for thing in shot.things)
-    return looks and all((fact.thing.shape, fact.action) not in HELD_OUT_ACTIONS for fact in shot.facts())
+    looks = HELD_OUT_COLOURS.isdisjoint(thing.look for thing in shot.things)
+    return looks and HELD_OUT_ACTIONS.isdisjoint((fact.thing.shape, fact.action) for fact in shot.facts())

@@ -68,27 +68,26 @@ def convert_benchmark(
     content = rules.read(Path(annotations).expanduser())
     entry_of = match_videos((v.id for videos in content.splits.values() for v in videos), features.video_ids)
     missing = _missing(content.splits, entry_of, features, allow_missing)
+    found = {split: [video for video in videos if video.id in entry_of] for split, videos in content.splits.items()}
     captions = {
         split: [
             Caption(f"{video.id}#enc#{number}", video.id, line)
             for video in videos
-            if video.id in entry_of
             for number, line in enumerate(video.captions)
         ]
-        for split, videos in content.splits.items()
+        for split, videos in found.items()
     }
     moments = {
         f"{video.id}#enc#{number}": moment
-        for videos in content.splits.values()
+        for videos in found.values()
         for video in videos
-        if video.id in entry_of
         for number, moment in enumerate(video.moments)
     }
     about: dict[str, Any] = {
         "generator": "prvr convert benchmark",
         "data_set" if rules.untrimmed else "benchmark": name,
         "max_words": most,
-        "videos": {split: len({caption.video_id for caption in lines}) for split, lines in captions.items()},
+        "videos": lengths(found),
         "captions": lengths(captions),
         "missing": lengths(missing),
         "uncaptioned": lengths(content.uncaptioned),
@@ -132,7 +131,7 @@ def match_videos(wanted: Iterable[str], available: Iterable[str]) -> Mapping[str
         {'v_a1': 'videos/a1.mp4', 'b.avi': 'b.avi.mp4'}
     """
     names = set(available)
-    entries: dict[str, list[str]] = defaultdict(list)
+    entries = defaultdict[str, list[str]](list)
     for entry in sorted(names):
         entries[_key(entry)].append(entry)
     entry_of, video_of = dict[str, str](), dict[str, str]()
@@ -198,10 +197,12 @@ def _missing(
     allowed: bool,
 ) -> dict[str, tuple[str, ...]]:
     """By split, the videos without features; refuses them, or logs a warning."""
-    missing = {split: tuple(v.id for v in videos if v.id not in entry_of) for split, videos in splits.items()}
-    missing = {split: ids for split, ids in missing.items() if ids}
-    for split, ids in missing.items():
-        total = len(splits[split])
+    missing = dict[str, tuple[str, ...]]()
+    for split, videos in splits.items():
+        ids, total = tuple(video.id for video in videos if video.id not in entry_of), len(videos)
+        if not ids:
+            continue
+        missing[split] = ids
         names = ", ".join(ids[:_NAMED]) + (f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else "")
         message = f"{features.files[0].parent}: no features for {len(ids)} of {total} videos of {split}: {names}."
         if not allowed or len(ids) == total:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 
 from prvr.config import Registry
@@ -95,10 +96,10 @@ def captioned(
             if owner.setdefault(video_id, split) != split:
                 raise DataError(f"{source}: video {short(video_id)} is in {owner[video_id]} and in {split}.")
             lines = [" ".join(text.split()) for text in by_video.get(video_id, ())]
-            kept = [number for number, line in enumerate(lines) if any(letter.isalnum() for letter in line)]
-            texts = [lines[number] for number in kept]
-            wordless += len(lines) - len(texts)
-            times = () if moments is None else tuple(moments[video_id][number] for number in kept)
+            kept = [any(map(str.isalnum, line)) for line in lines]
+            texts = [*compress(lines, kept)]
+            wordless += kept.count(False)
+            times = () if moments is None else tuple(compress(moments[video_id], kept))
             if texts:
                 videos.append(CaptionedVideo(video_id, (" ".join(texts),) if paragraphs else tuple(texts), times))
             else:

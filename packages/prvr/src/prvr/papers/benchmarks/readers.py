@@ -33,17 +33,23 @@ def read_msrvtt(folder: Path, train: str = "MSRVTT_train.9k.csv") -> Annotations
     Raises:
         DataError: a file is missing or of another form.
     """
-    by_video: dict[str, list[str]] = defaultdict(list)
-    path = find_file(folder, "MSRVTT_data.json")
-    content = read_json(path, dict)
-    with _expected(path, "'sentences', each with video_id and caption"):
+    by_video = defaultdict[str, list[str]](list)
+    with _content(folder, "MSRVTT_data.json", dict, "'sentences', each with video_id and caption") as content:
         for entry in content["sentences"]:
             by_video[str(entry["video_id"])].append(str(entry["caption"]))
     train_ids = [row["video_id"] for row in _rows(find_file(folder, train), "video_id")]
-    test: dict[str, list[str]] = defaultdict(list)
+    test = defaultdict[str, list[str]](list)
     for row in _rows(find_file(folder, "MSRVTT_JSFUSION_test.csv"), "video_id", "sentence"):
         test[row["video_id"]].append(row["sentence"])
     return captioned(folder, {"train": (train_ids, by_video), "test": (test, test)})
+
+
+@contextmanager
+def _content(folder: Path, name: str, kind: type, form: str) -> Iterator[Any]:
+    """The content of a JSON file; says what it has to look like where it cannot be read."""
+    path = find_file(folder, name)
+    with _expected(path, form):
+        yield read_json(path, kind)
 
 
 @contextmanager
@@ -88,7 +94,7 @@ def read_lsmdc(folder: Path) -> Annotations:
     splits = {}
     for split, names in files.items():
         path = find_file(folder, *names)
-        by_video: dict[str, list[str]] = defaultdict(list)
+        by_video = defaultdict[str, list[str]](list)
         for number, line in numbered_lines(path):
             fields = line.strip().split("\t")
             if len(fields) != len(_LSMDC_COLUMNS):
@@ -112,10 +118,8 @@ def read_didemo(folder: Path) -> Annotations:
     """
     splits = {}
     for split in ("train", "val", "test"):
-        path = find_file(folder, f"{split}_data.json")
-        by_video: dict[str, list[str]] = defaultdict(list)
-        content = read_json(path, list)
-        with _expected(path, "entries with video and description"):
+        by_video = defaultdict[str, list[str]](list)
+        with _content(folder, f"{split}_data.json", list, "entries with video and description") as content:
             for entry in content:
                 by_video[str(entry["video"])].append(str(entry["description"]))
         splits[split] = (read_list(find_file(folder, f"{split}_list.txt")), by_video)
@@ -134,9 +138,7 @@ def read_activitynet(folder: Path) -> Annotations:
     files = {"train": ("train.json", "train_ids.json"), "test": ("val_1.json", "val_ids.json")}
     splits = {}
     for split, (captions, ids) in files.items():
-        path = find_file(folder, captions)
-        content = read_json(path, dict)
-        with _expected(path, "{v_ID: {sentences: [...]}}"):
+        with _content(folder, captions, dict, "{v_ID: {sentences: [...]}}") as content:
             by_video = {video: [str(line) for line in v["sentences"]] for video, v in content.items()}
         listed = read_json(folder / ids, list) if (folder / ids).is_file() else list(by_video)
         splits[split] = (map(str, listed), by_video)
@@ -152,12 +154,11 @@ def read_youcook2(folder: Path) -> Annotations:
     Raises:
         DataError: the file is missing or of another form.
     """
-    path = find_file(folder, "youcookii_annotations_trainval.json")
-    sentences: dict[str, list[tuple[str, Moment]]] = {}
+    sentences = dict[str, list[tuple[str, Moment]]]()
     splits: dict[str, list[str]] = {"train": [], "test": []}
-    content = read_json(path, dict)
     form = "'database', of each video with subset (training or validation), duration and annotations, each with segment"
-    with _expected(path, f"{form} and sentence"):
+    file = "youcookii_annotations_trainval.json"
+    with _content(folder, file, dict, f"{form} and sentence") as content:
         for video, entry in content["database"].items():
             splits[{"training": "train", "validation": "test"}[entry["subset"]]].append(video)
             sentences[video] = [
@@ -174,14 +175,13 @@ def read_uca(folder: Path) -> Annotations:
     Raises:
         DataError: a file is missing or of another form.
     """
-    sentences: dict[str, list[tuple[str, Moment]]] = {}
-    splits: dict[str, list[str]] = {}
+    sentences = dict[str, list[tuple[str, Moment]]]()
+    splits = defaultdict[str, list[str]](list)
     for split in ("train", "val", "test"):
-        path = find_file(folder, f"UCFCrime_{split}.json")
-        content = read_json(path, dict)
-        with _expected(path, "{VIDEO: {duration, timestamps: [[START, END], ...], sentences}}"):
+        form = "{VIDEO: {duration, timestamps: [[START, END], ...], sentences}}"
+        with _content(folder, f"UCFCrime_{split}.json", dict, form) as content:
             for video, entry in content.items():
-                splits.setdefault(split, []).append(video)
+                splits[split].append(video)
                 pairs = zip(entry["sentences"], entry["timestamps"], strict=True)
                 sentences[video] = [(text, _moment(times, entry["duration"])) for text, times in pairs]
     return _timed(folder, splits, sentences)
@@ -219,14 +219,15 @@ def read_msvd(folder: Path) -> Annotations:
             if letters > SMALL:  # lists that are shared may stand for more than memory holds
                 raise TypeError(f"more than {SMALL} letters")
             by_video[str(video)] = [" ".join(words) for words in lines]
-    splits = {split: read_list(find_file(folder, f"{split}_list.txt")) for split in ("train", "val", "test")}
-    for split, ids in splits.items():
-        lost = [video for video in ids if video not in by_video]
-        if lost:
+    splits = {}
+    for split in ("train", "val", "test"):
+        ids = read_list(find_file(folder, f"{split}_list.txt"))
+        if lost := [video for video in ids if video not in by_video]:
             raise DataError(
                 f"{path}: nothing about {len(lost)} videos of {split}_list.txt, among them {short(lost[:3])}."
             )
-    return captioned(folder, {split: (ids, by_video) for split, ids in splits.items()})
+        splits[split] = (ids, by_video)
+    return captioned(folder, splits)
 
 
 def _words(caption: object) -> list[str]:
