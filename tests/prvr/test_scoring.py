@@ -174,3 +174,22 @@ def test_late_interaction_by_blocks_is_the_plain_form_with_its_gradients(
             results.append([score, *first, *second])
         for expected, found in zip(*results, strict=True):
             torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+
+
+def test_late_interaction_keeps_memory_linear_in_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prvr.scoring._BLOCK", 8 * 7 * 4)
+    kept = []
+    for videos in (16, 32):
+        words, frames = torch.randn(videos, 4, 3, requires_grad=True), torch.randn(videos, 7, 3, requires_grad=True)
+        mask, weights, sizes = torch.ones(videos, 4, dtype=torch.bool), torch.rand(videos, 4), {}
+
+        def keep(tensor: torch.Tensor, sizes: dict[int, int] = sizes) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            sizes[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            score = word_scores(words, mask, weights, frames)
+        kept.append(sum(sizes.values()))
+        score.sum().backward()
+    assert kept[1] <= 2 * kept[0]

@@ -6,12 +6,14 @@ Evaluation and search call the same functions, so that the metric and the ranked
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from prvr.errors import InputError
 from prvr.types import Scorer, TextEmbedding, Texts, VideoEmbedding, expect_mask
@@ -438,8 +440,8 @@ def weighted_best(
 ) -> Tensor:
     """Weighted best products of words over frames, a block of pairs at a time; `also` adds a score of each block.
 
-    For gradients the number of the best frame is kept. Computing each block again instead takes 1.3 to 1.4 times as
-    long and no less memory, up to 256 videos in a batch (`benchmarks/against.py --late`).
+    Gradients of more than one block compute each again, so that beside what is linear in texts and in videos only the
+    scores are kept; of a single block, the number of the best frame for each word and video is.
     """
     expect_mask("word_mask", word_mask)
     weights = weights.to(words.dtype).masked_fill(~word_mask, 0)
@@ -460,7 +462,9 @@ def weighted_best(
         return score if also is None else score + also(product, of_texts, of_videos)
 
     # Split once, since each slice would have a gradient of the size of all.
-    texts = zip(words.split(queries), _slices(len(words), queries), strict=True)
+    texts = list(zip(words.split(queries), _slices(len(words), queries), strict=True))
+    if len(texts) * len(columns) > 1:
+        block = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False, early_stop=False)
     return torch.cat([torch.cat([block(*text, *video) for video in columns], 1) for text in texts])
 
 
