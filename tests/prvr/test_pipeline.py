@@ -45,7 +45,7 @@ from prvr.stages import (
     merge_top_k,
 )
 from prvr.types import Scores, TextEmbedding, Texts, VideoEmbedding, query_vectors
-from prvr_search import SearchResult, open_model
+from prvr_search import Query, SearchResult, open_model
 
 Corpus = tuple[PackedSplit, VideoFeatures]
 
@@ -284,6 +284,25 @@ def test_a_search_by_ones_own_retriever_finds_what_evaluation_ranks_and_its_mome
     Own(OwnConfig(what="none", **sizes)).save_pretrained(tmp_path / "none")
     with pytest.raises(DataError, match=r"none: its model is of kind 'own', which does not say how .*Set `indexed`"):
         open_model(tmp_path / "none", TOY)
+
+
+def test_a_model_of_one_row_says_that_it_sees_no_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class OneRow(Own):
+        def __init__(self, config: OwnConfig) -> None:
+            super().__init__(config)
+            self.indexed = Indexed(clips=1, frames=False, clip_weight=1.0, frame_weight=0.0)
+
+        def encode_video(self, clips, frames, frame_mask):
+            return VideoEmbedding(self.rows(clips).mean(1, keepdim=True))
+
+    monkeypatch.setattr(RETRIEVERS, "_entries", dict(RETRIEVERS._all))
+    RETRIEVERS.register("own", OneRow, "For this test.", OwnConfig)
+    OneRow(OwnConfig(kind="own", video_dim=512, query_dim=48, hidden=16)).save_pretrained(tmp_path / "own")
+    videos = make_features({"v.mp4": walk(30, 0, TOY.dim)})
+    with make_index(tmp_path / "index", tmp_path / "own", videos) as index:
+        assert len(index.search("a red square rises").hits) == 1
+        with pytest.raises(InputError, match=r"a single row of each window, .*Leave out `then`"):
+            index.search(Query("a red square rises", then="it falls"))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 
 from prvr.data.atomic import ABANDONED_AFTER, clear_half_written
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
-from prvr.errors import DataError
+from prvr.errors import DataError, InputError
 from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.ranking.backends import CandidateBackend, ClipSource, open_backend
 from prvr_search.ranking.filters import SearchFilter
@@ -299,6 +299,11 @@ def _sequence_hits(snapshot: Snapshot, texts: Queries, within: float, videos: Nu
         window = one_after_the_other(first, then, within)
         if window is not None:
             hits.append(hit_of(snapshot, video, window.score, [window], 1))
+    if not hits and snapshot.model.clips == 1 and not snapshot.model.frame_weight:
+        raise InputError(
+            f"{snapshot.model.identity.name}: compares sentences with a single row of each window, so it does not see "
+            "what follows what. Leave out `then`, or search with a model of several clips or of frames."
+        )
     return fold(sorted(hits, key=lambda hit: (-hit.score, hit.video_id)))
 
 
