@@ -17,6 +17,7 @@ from video_models import tiny_clip, tiny_roberta
 from prvr.encoders import DEFAULT_ENCODER, DownloadNeeded, choose_encoder, open_encoder
 from prvr.errors import DataError
 from prvr_search import Library
+from prvr_search.films import list_videos
 from prvr_search.films.toy_videos import default_encoder, write_mp4
 
 pytest.importorskip("transformers")
@@ -117,7 +118,7 @@ def test_the_encoder_of_the_toy_world_says_that_it_knows_toy_videos_alone(
     library = Library(videos, encoder="toy", home=cache.parent / "drawn")
     library.update()
     assert not caplog.text
-    assert default_encoder(videos.iterdir()) == "toy"
+    assert default_encoder(list_videos(videos).videos) == "toy"
     grey.rename(videos / "grey.mp4")
     with pytest.raises(DataError, match=r"grey\.mp4 is not a video of the toy corpus"):
         Library(videos, home=library.store.home).update()  # which remembers the encoder

@@ -110,8 +110,8 @@ class Library:
         self.report: Update | None = None
         self.listed: Listing | None = None
         self.remembers = True
-        self._encoder_name = None if encoder is None else encoder.strip()
-        self._model = None if model is None else str(model)
+        self._encoder_name = encoder and encoder.strip()
+        self._model = model and str(model)
         self._is_encoder_alone = self._model in (None, TAUGHT, *UNTRAINED)
         if model is not None and not self._is_encoder_alone:
             from prvr.models.pretrained import shipped_model  # here, since the encoder alone needs no retriever
@@ -151,16 +151,15 @@ class Library:
             ValueError, DataError: as `update` and `VideoIndex.search_many`.
         """
         (checked,) = checked_queries([query], k, moments)
-        if not checked.shows:  # no model is needed
-            if update:
-                self.update(lines_only=True)
-            videos = Videos([*self._entries(self._seen(self._listing())).values()])
-            lines = matching_lines(videos, self.store.lines, checked, searched_videos(videos, where))
-            return SearchResult(str(checked), line_hits(videos, lines, moments)[:k], len(videos.entries), "exact")
         if update:
-            self.update()
-        index = self.index if update else self._current(self._listing())
-        return index.search(query, k, moments=moments, where=where)
+            self.update(lines_only=not checked.shows)
+        else:
+            self.listed = self._listing()
+        if checked.shows:
+            return self.index.search(query, k, moments=moments, where=where)
+        videos = Videos([*self._entries(self._seen(self._listing())).values()])  # no model is needed
+        lines = matching_lines(videos, self.store.lines, checked, searched_videos(videos, where))
+        return SearchResult(str(checked), line_hits(videos, lines, moments)[:k], len(videos.entries), "exact")
 
     def update(
         self, progress: Progress | None = None, *, shard: tuple[int, int] = (1, 1), lines_only: bool = False
@@ -282,8 +281,8 @@ class Library:
         self.store.lines.follow(self.folder, listing, videos, self.store.with_lines(), self.store.lines_of)
         return videos
 
-    def _current(self, listing: Listing | None = None, *, may_be_empty: bool = False) -> VideoIndex:
-        listing = listing or self.listed or self._listing()
+    def _current(self, may_be_empty: bool = False) -> VideoIndex:
+        listing = self.listed or self._listing()
         with self._lock:
             state, taught = (self.store.version, listing), self._taught_stamp()
             if self._taught_state != taught:
@@ -468,15 +467,15 @@ class Library:
         name = self._encoder_name or (spec and spec.encoder.name)
         if spec is None or (is_first and (name in ENCODERS or (self._encoder_name and is_own(self._encoder_name)))):
             if self._encoder is None:
-                name = name or default_encoder(video.path for video in listing.videos)
+                name = name or default_encoder(listing.videos)
                 tried = {spec.encoder for spec in self.store.specs().values()}
                 self._encoder = open_encoder(name, self._device, download=self._download, tried=tried)
-            same = last and last.encoder.name == self._encoder.identity.name
-            spec = FeatureSpec.of(self._encoder, self._rate or (last.rate if last and same else None))
+            rate = last.rate if last and last.encoder.name == self._encoder.identity.name else None
+            spec = FeatureSpec.of(self._encoder, self._rate or rate)
         self._spec = spec
         try:  # before the first video is encoded, so that another process finds what is
             is_new = last != spec and ((self.remembers and is_first) or last is None)
-            if is_new and foreign_video(spec.encoder, [video.path for video in listing.videos]) is None:
+            if is_new and foreign_video(spec.encoder, listing.videos) is None:
                 with self.store.folders.changing(self.folder) as folder:
                     folder.encoder = spec
         except LibraryUnwritable as error:
@@ -495,9 +494,8 @@ class Library:
                 f"{self._encoder.identity}: is not the encoder of this folder's features, {self._spec.encoder}. Pass "
                 f"--encoder {self._encoder.identity.name} to encode the videos with it."
             )
-        videos = () if self.listed is None else self.listed.videos
-        foreign = foreign_video(self._encoder.identity, [video.path for video in videos])
-        if foreign is not None:
+        foreign = self.listed and foreign_video(self._encoder.identity, self.listed.videos)
+        if foreign:
             message = (
                 f"{foreign} is not a video of the toy corpus, and the encoder toy supports no others. "
                 "Pass another encoder with --encoder NAME."

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,7 +16,7 @@ import numpy as np
 
 from prvr.data.atomic import write_file
 from prvr.errors import DataError, InputError
-from prvr_search.films.decode import Frame, VideoFile, open_video
+from prvr_search.films.decode import VideoFile, open_video
 from prvr_search.films.info import VideoError, explained
 
 CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm"}
@@ -241,52 +241,44 @@ def encode_part(
         VideoError: the video cannot be decoded, or the encoder does not take its pictures.
         OSError: the disk is full.
     """
-    frames = video.excerpt(start, end, most=encoding.most, rate=encoding.rate, patience=encoding.patience)
-    with closing(video.again()) as sound_file, explained(video.path, "it cannot be encoded", "Choose another format."):
-        sound = sound_file.sound(start, end, encoding.patience)
-        last, has_sound = _encode(frames, sound, start, file, kind, encoding)
-    length = video.info.duration
-    return min(end, max(length, last)) if length else end, has_sound
-
-
-def _encode(
-    frames: Iterator[Frame], sound: Iterator[tuple[float, Any]], start: float, file: BinaryIO, kind: str, how: Encoding
-) -> tuple[float, bool]:
-    """Encodes pictures, which have the size of the first with even sides, and sound; when the last one is shown."""
     import av
 
     codec, options, sound_codec = ENCODERS.get(kind, ENCODERS["mp4"])
-    first, first_sound = next(frames), [*islice(sound, 1)]
-    last, stamp = start, -1
-    with av.open(file, "w", format=kind) as container:
-        container.metadata["comment"] = CLIP
-        pictures: Any = container.add_stream(codec, rate=30, options=options)
-        pictures.height, pictures.width = (side & ~1 for side in first.pixels.shape[:2])
-        if not pictures.height or not pictures.width:
-            raise ValueError("the picture is one pixel wide")
-        pictures.pix_fmt, pictures.time_base = "yuv420p", _MILLISECOND
-        pictures.codec_context.time_base, pictures.codec_context.thread_count = _MILLISECOND, how.threads
-        space = _BT601 if kind == "webm" else BT709
-        if space == BT709:
-            say_709(pictures)
-        voice: Any = None
-        for _, samples in first_sound:
-            voice = container.add_stream(sound_codec, rate=_SOUND_RATE)
-            voice.layout = "mono" if samples.layout.nb_channels == 1 else "stereo"
-        for time, part in merge(chain([first], frames), chain(first_sound, sound), key=itemgetter(0)):
-            if isinstance(part, np.ndarray):
-                how.before_picture()
-                frame = av.VideoFrame.from_ndarray(part, format="rgb24")
-                frame = frame.reformat(pictures.width, pictures.height, "yuv420p", dst_colorspace=space)
-                last, stamp = time, max(stamp + 1, round(1000 * (time - start)))
-                frame.pts, frame.time_base = stamp, _MILLISECOND
-                container.mux(pictures.encode(frame))
-            else:
-                part.pts, part.time_base = round((time - start) * part.sample_rate), Fraction(1, part.sample_rate)
-                container.mux(voice.encode(part))
-        for stream in filter(None, (pictures, voice)):
-            container.mux(stream.encode(None))
-    return last, bool(first_sound)
+    space = _BT601 if kind == "webm" else BT709
+    with closing(video.again()) as sound_file, explained(video.path, "it cannot be encoded", "Choose another format."):
+        frames = video.excerpt(start, end, most=encoding.most, rate=encoding.rate, patience=encoding.patience)
+        sound = sound_file.sound(start, end, encoding.patience)
+        first, first_sound = next(frames), [*islice(sound, 1)]
+        last, stamp = start, -1
+        with av.open(file, "w", format=kind) as container:
+            container.metadata["comment"] = CLIP
+            pictures: Any = container.add_stream(codec, rate=30, options=options)
+            pictures.height, pictures.width = (side & ~1 for side in first.pixels.shape[:2])  # even
+            if not pictures.height or not pictures.width:
+                raise ValueError("the picture is one pixel wide")
+            pictures.pix_fmt, pictures.time_base = "yuv420p", _MILLISECOND
+            pictures.codec_context.time_base, pictures.codec_context.thread_count = _MILLISECOND, encoding.threads
+            if space == BT709:
+                say_709(pictures)
+            voice: Any = None
+            for _, samples in first_sound:
+                voice = container.add_stream(sound_codec, rate=_SOUND_RATE)
+                voice.layout = "mono" if samples.layout.nb_channels == 1 else "stereo"
+            for time, part in merge(chain([first], frames), chain(first_sound, sound), key=itemgetter(0)):
+                if isinstance(part, np.ndarray):
+                    encoding.before_picture()
+                    frame = av.VideoFrame.from_ndarray(part, format="rgb24")
+                    frame = frame.reformat(pictures.width, pictures.height, "yuv420p", dst_colorspace=space)
+                    last, stamp = time, max(stamp + 1, round(1000 * (time - start)))
+                    frame.pts, frame.time_base = stamp, _MILLISECOND
+                    container.mux(pictures.encode(frame))
+                else:
+                    part.pts, part.time_base = round((time - start) * part.sample_rate), Fraction(1, part.sample_rate)
+                    container.mux(voice.encode(part))
+            for stream in filter(None, (pictures, voice)):
+                container.mux(stream.encode(None))
+    length = video.info.duration
+    return min(end, max(length, last)) if length else end, voice is not None
 
 
 def say_709(stream: Any) -> None:

@@ -526,9 +526,8 @@ def open_video(source: Path | str | BinaryIO, limits: Limits | None = None) -> I
                 raise VideoError(path, "it is empty (0 bytes)", "Copy it again, or remove it.")
             opened = path.open("rb", buffering=0)
         except OSError as error:
-            refused = VideoError(path, f"cannot be read ({error.strerror or error})", "Check the path and permissions.")
-            refused.passing = error
-            raise refused from error
+            reason = f"cannot be read ({error.strerror or error})"
+            raise VideoError(path, reason, "Check the path and permissions.", error) from error
         with opened, open_video(opened, limits) as video:
             yield video
         return

@@ -85,11 +85,10 @@ class VideoPath(NamedTuple):
     @property
     def unchanged(self) -> bool:
         """Whether the file still has this size and time of change."""
-        try:
+        with suppress(OSError):
             now = self.path.stat()
-        except OSError:
-            return False
-        return (now.st_size, now.st_mtime_ns) == (self.size, self.mtime_ns)
+            return (now.st_size, now.st_mtime_ns) == (self.size, self.mtime_ns)
+        return False
 
 
 @dataclass(frozen=True)
@@ -148,6 +147,7 @@ class Film:
         )  # fmt: skip
 
 
+@dataclass(eq=False)
 class VideoError(DataError):
     """A file from which no picture can be read.
 
@@ -155,16 +155,17 @@ class VideoError(DataError):
         path: the file.
         reason: what is wrong with it.
         remedy: what to do, a sentence.
+        passing: what the operating system has refused: another time it may not.
 
     Examples:
         >>> print(VideoError(Path("a.mp4"), "it is empty (0 bytes)", "Copy it again."))
         a.mp4: it is empty (0 bytes). Copy it again.
     """
 
-    def __init__(self, path: Path, reason: str, remedy: str) -> None:
-        super().__init__(path, reason, remedy)
-        self.path, self.reason, self.remedy = path, reason, remedy
-        self.passing: OSError | None = None  # what the operating system has refused: another time it may not
+    path: Path
+    reason: str
+    remedy: str
+    passing: OSError | None = None
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}. {self.remedy}"
@@ -318,16 +319,14 @@ def film_date(stated: str, name: str, mtime_ns: int) -> tuple[str, DateSource]:
         >>> date[:19], source
         ('2019-07-12T00:00:00', 'name')
     """
-    with suppress(ValueError):
-        if stated and _is_plausible(date := datetime.fromisoformat(stated)):
-            return _local(date).isoformat(), "container"
+    dates: list[tuple[str, DateSource]] = [(stated, "container")]
     for match in _DATE.finditer(name.rpartition("/")[2]):
-        year, _, month, day, *clock = match.groups("0")
-        with suppress(ValueError):  # February 30
-            if _is_plausible(
-                date := datetime.fromisoformat("{}-{}-{} {:0>2}:{:0>2}:{:0>2}".format(year, month, day, *clock))
-            ):
-                return _local(date).isoformat(), "name"
+        year, _, month, day, *clock = match.groups("00")
+        dates.append((f"{year}-{month}-{day} {':'.join(clock)}", "name"))
+    for text, source in dates:
+        with suppress(ValueError):  # no date, or February 30
+            if _is_plausible(date := datetime.fromisoformat(text)):
+                return _local(date).isoformat(), source
     date = datetime.fromtimestamp(mtime_ns // 10**9, UTC)
     return _local(date).astimezone().isoformat(), "file"
 

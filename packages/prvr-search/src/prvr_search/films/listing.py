@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
@@ -58,9 +58,9 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
     unlisted: dict[Path, str] = {}
     others, volumes = 0, dict[int, str]()
     cut = len(prefix_of(folder))
-    folders, links = [folder], list[Path]()
-    while folders or links:
-        place = folders.pop() if folders else links.pop(0)
+    pending = deque([folder])  # folders on the right, which come first, links on the left
+    while pending:
+        place = pending.pop()
         try:
             identity = _identity(place)
             if identity in visited:
@@ -74,10 +74,10 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
             name = entry.path[cut:].replace(os.sep, "/")
             if left_out(entry.name) or left_out(name):
                 continue
-            suffix = _suffix(entry.name).lower()
+            suffix = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122 (a tenth of the time of `Path.suffix`)
             try:
                 if entry.is_dir():
-                    (links if entry.is_symlink() else folders).append(Path(entry.path))
+                    (pending.appendleft if entry.is_symlink() else pending.append)(Path(entry.path))
                 elif suffix not in SUFFIXES and suffix not in FORMATS:
                     others += 1
                 elif stat.S_ISREG((status := entry.stat()).st_mode):
@@ -92,18 +92,13 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
                 unlisted[Path(entry.path)] = error.strerror or str(error)
     stems, subtitles = defaultdict[str, list[str]](list), defaultdict[str, list[tuple[VideoPath, str]]](list)
     for video in videos:
-        stems[video.id.removesuffix(_suffix(video.id))].append(video.id)
+        stems[os.path.splitext(video.id)[0]].append(video.id)  # noqa: PTH122
     for file in texts:
         stem, language = named_video(file.id, stems)
         for video in stems.get(stem, ()):
             subtitles[video].append((file, language))
         others += stem not in stems
     return Listing(tuple(sorted(videos, key=lambda video: video.id)), unlisted, others, subtitles)
-
-
-def _suffix(name: str) -> str:
-    """As `Path.suffix`, in a tenth of its time."""
-    return os.path.splitext(name)[1]  # noqa: PTH122
 
 
 def prefix_of(folder: Path) -> str:

@@ -124,9 +124,7 @@ def upright(pixels: Picture, matrix: Matrix | None) -> UInt8[np.ndarray, "h2 w2 
     a, b, c, d = matrix
     if abs(a) + abs(d) < abs(b) + abs(c):
         pixels, a, d = pixels.swapaxes(0, 1), c, b  # what was a row is a column now
-    pixels = pixels[:, ::-1] if a < 0 else pixels
-    pixels = pixels[::-1] if d < 0 else pixels
-    return np.ascontiguousarray(pixels)
+    return np.ascontiguousarray(pixels[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1])
 
 
 def display_matrix(frame: Any) -> Matrix | None:
@@ -139,8 +137,11 @@ def display_matrix(frame: Any) -> Matrix | None:
     data = frame.side_data.get("DISPLAYMATRIX")
     if data is None:
         return None
-    rows = np.frombuffer(bytes(data), np.int32)
-    return (int(rows[0]), int(rows[1]), int(rows[3]), int(rows[4])) if len(rows) == 9 else None
+    numbers = np.frombuffer(bytes(data), np.int32).tolist()
+    if len(numbers) != 9:
+        return None
+    a, b, _, c, d, *_ = numbers
+    return a, b, c, d
 
 
 def read_picture(source: Path | str | bytes | np.ndarray) -> Picture:

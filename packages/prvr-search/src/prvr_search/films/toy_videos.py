@@ -21,7 +21,7 @@ from prvr.toy.rendering import DAY, LOOKS, with_look
 from prvr.toy.scenes import draw_split
 from prvr.toy.toy_corpus import Progress, two_at_a_time
 from prvr.toy.world import FPS, Video
-from prvr_search.films import VideoError, open_video
+from prvr_search.films import VideoError, VideoPath, open_video
 from prvr_search.films.clips import BT709, LIMITED, say_709
 
 logger = logging.getLogger(__name__)
@@ -160,29 +160,31 @@ def _write_files(folder: Path, videos: Mapping[str, Video], look: str, progress:
     return folder
 
 
-def is_toy_video(path: Path) -> bool | None:
-    """Whether a video file is of the toy corpus; None where it cannot be read."""
+def _is_toy_video(video: VideoPath) -> bool | None:
+    """Whether a video is of the toy corpus; None where it cannot be read."""
     try:
-        with open_video(path) as video:
-            return video.info.comment == DRAWN
+        with open_video(video.path) as file:
+            return file.info.comment == DRAWN
     except VideoError:
         return None
 
 
-def default_encoder(videos: Iterable[Path]) -> str:
+def default_encoder(videos: Iterable[VideoPath]) -> str:
     """The encoder of videos for which none is named: `toy` if all that can be read are of the toy corpus.
 
     Args:
         videos: the files; all are opened.
     """
-    return TOY if {is_toy_video(path) for path in videos} - {None} == {True} else choose_encoder()
+    return TOY if {*map(_is_toy_video, videos)} - {None} == {True} else choose_encoder()
 
 
-def foreign_video(encoder: Identity, videos: Iterable[Path]) -> Path | None:
+def foreign_video(encoder: Identity, videos: Iterable[VideoPath]) -> Path | None:
     """The first video that is not of the toy corpus if the encoder is `toy`, which supports no others; or None.
 
     Args:
         encoder: the identity of the encoder of frames.
         videos: the files, which are opened up to that video; none for other encoders.
     """
-    return next((path for path in videos if is_toy_video(path) is False), None) if encoder.name == TOY else None
+    return (
+        next((video.path for video in videos if _is_toy_video(video) is False), None) if encoder.name == TOY else None
+    )

@@ -24,7 +24,7 @@ from prvr_search.films.clips import CLIP
 from prvr_search.films.info import FIELDS_VERSION, check_rate
 from prvr_search.films.subtitles import read_tracks
 from prvr_search.recognisers import Recogniser
-from prvr_search.store.features import Features, FeaturesUnreachable, check_line, encoder_key
+from prvr_search.store.features import NO_ROWS, Features, FeaturesUnreachable, check_line, encoder_key
 from prvr_search.store.store import LibraryUnwritable, Store
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class Update:
     def __post_init__(self) -> None:
         folders, films = self.store.folders, self.store.films(encoder_key(self.spec))
         known = folders.known(self.folder, self.listing.videos)
-        self.contents = {video.id: video.sha256 for video in known if video.sha256}
+        self.videos = {video.id: video for video in known}
         self.films = {**films, **(self.store.known() if self.spec is None else {})}
         self.encoded, self.moved, self.waiting = list[str](), list[str](), list[str]()
         self.problem, self.searchable, self.unlisted = "", 0, dict[Path, str]()
@@ -120,7 +120,7 @@ class Update:
                 self.unlisted[path] = reason
             else:
                 self._cannot(path.relative_to(self.folder).as_posix(), reason, _AGAIN)
-        pending = [video for video in self.listing.videos if self._known(video) is None]
+        pending = [video for video in self.videos.values() if self._known(video) is None]
         try:
             try:
                 self._encode(pending)
@@ -131,7 +131,7 @@ class Update:
         except LibraryUnwritable as error:
             self.problem = str(error)
             self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self._unreadable}]
-        films = map(self._film, self.listing.videos)
+        films = (self.films.get(video.sha256) for video in self.videos.values())
         self.searchable = sum(film is not None and not film.reason for film in films)
         return self
 
@@ -157,11 +157,11 @@ class Update:
     def _bring_in(self, video: VideoPath, report: Callable[[float], None]) -> None:
         """Encodes a video, unless its content is known, is faulty, or is being encoded by another process."""
         try:
-            sha256 = self.contents.get(video.id) or hash_file(video.path)
+            sha256 = video.sha256 or hash_file(video.path)
         except OSError as error:
             raise _PassingFault(f"cannot be read ({error.strerror or error})", "Check its permissions.") from error
         _expect_unchanged(video)
-        self.contents[video.id], video = sha256, video._replace(sha256=sha256)
+        self.videos[video.id] = video = video._replace(sha256=sha256)
         self._unnoted.append(video)
         if (film := self._known(video)) is not None:
             self.moved += [] if film.reason else [video.id]
@@ -180,31 +180,29 @@ class Update:
 
     def _read_new(self, video: VideoPath, report: Callable[[float], None]) -> None:
         """Encodes or describes a video; a fault of its content is kept, as is that it is a clip of prvr."""
-        (reason, remedy), rows = _OURS, None
+        film, spec = Film(video.sha256, spec=self.spec), self.spec
+        rows, lines = NO_ROWS, list[SubtitleLine]()
         try:
             with open_video(video.path) as file:
-                if not file.info.comment.startswith(CLIP):
-                    lines, film = None, Film(video.sha256, spec=self.spec)
-                    if self.spec is not None and self.spec.dim:
-                        rows = encode_video(file, self.encoder, self.spec.rate, report=report)
-                    elif self.spec is not None:
-                        lines = _recognised(self.encoder, file, report)
-                    _expect_readable(video, file.read_error)
-                    if lines is None:
-                        self._keep(film, file, rows)
-                    else:
-                        self.store.add(film, None, lines)
-                        self.films[video.sha256] = film
+                if file.info.comment.startswith(CLIP):
+                    raise VideoError(video.path, *_OURS)
+                is_recogniser = spec is not None and not spec.dim
+                if is_recogniser:
+                    lines = _recognised(self.encoder, file, report)
+                elif spec is not None:
+                    rows = encode_video(file, self.encoder, spec.rate, report=report)
+                _expect_readable(video, file.read_error)
+                if not is_recogniser:
+                    self._keep(film, file, rows)
                     return
-                passing = file.read_error
         except VideoError as error:
-            reason, remedy, passing = error.reason, error.remedy, error.passing
-        _expect_readable(video, passing)
-        self.films[video.sha256] = film = Film(video.sha256, reason=reason, remedy=remedy, spec=self.spec)
-        self.store.add(film)
-        self._cannot(video.id, reason, remedy)
+            _expect_readable(video, error.passing)
+            film = replace(film, reason=error.reason, remedy=error.remedy)
+        self.store.add(film, lines=lines)
+        self.films[video.sha256] = film
+        self._known(video, is_new=True)
 
-    def _keep(self, known: Film, file: VideoFile, rows: np.ndarray | None) -> None:
+    def _keep(self, known: Film, file: VideoFile, rows: Features) -> None:
         """Keeps what the open file of a video states and its features, with the lines of its text tracks."""
         film = replace(
             file.info,
@@ -225,14 +223,11 @@ class Update:
             self.store.add(film, rows, lines)
         self.films[film.sha256] = film
 
-    def _film(self, video: VideoPath) -> Film | None:
-        return self.films.get(self.contents.get(video.id, ""))
-
-    def _known(self, video: VideoPath) -> Film | None:
+    def _known(self, video: VideoPath, is_new: bool = False) -> Film | None:
         """What is kept of a video, faults of it too, which are reported."""
-        film = self._film(video)
+        film = self.films.get(video.sha256)
         if film is not None and film.reason:
-            self._cannot(video.id, film.reason, film.remedy, is_new=False)
+            self._cannot(video.id, film.reason, film.remedy, is_new)
         return film
 
     def _cannot(self, name: str, reason: str, remedy: str, is_new: bool = True) -> None:
@@ -248,8 +243,8 @@ class Update:
 
     def _describe_again(self) -> None:
         """Describes the videos that an older version has described, without encoding them."""
-        for video in self.listing.videos:
-            film = self._film(video)
+        for video in self.videos.values():
+            film = self.films.get(video.sha256)
             if film is None or film.reason or film.version >= FIELDS_VERSION:
                 continue
             try:

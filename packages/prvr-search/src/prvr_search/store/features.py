@@ -14,7 +14,7 @@ from jaxtyping import Float32
 
 from prvr.encoders import FeatureSpec
 from prvr.errors import DataError
-from prvr.reading import is_unicode, parse_json, parse_record, short
+from prvr.reading import is_unicode, parse_json, parse_record
 from prvr_search.films.info import Film, check_rate
 from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.store.proof import read_proven, stamp_of, write_proven
@@ -22,10 +22,13 @@ from prvr_search.store.proof import read_proven, stamp_of, write_proven
 FEATURES, SUFFIX = "features", ".features"
 Features = Float32[np.ndarray, "n f"]
 """A row for each sampled frame."""
+NO_ROWS = np.empty((0, 0), np.float32)
 DESCRIBED, RECOGNISED = "described", "lines-"
 """The key of films that were described and not encoded, and what the keys of recognisers begin with."""
 _LONGEST = 1e10  # seconds: three centuries, since time stamps may count from 1970 or from 1904
-_SHA256, _KEY = re.compile("[0-9a-f]{64}"), re.compile(f"({RECOGNISED})?[0-9a-f]{{16}}|{DESCRIBED}")
+_SHA256 = re.compile("[0-9a-f]{64}")
+KEY = re.compile(f"({RECOGNISED})?[0-9a-f]{{16}}|{DESCRIBED}")
+"""Keys of encoders."""
 _NOT_KEPT = {"frame_rate", "base_rate", "comment", "timecode", "digest", "stamp", "spec"}  # fields of `Film`
 _PART = 4096  # rows that are compared at a time
 
@@ -64,11 +67,6 @@ def is_sha256(value: object) -> bool:
     return isinstance(value, str) and _SHA256.fullmatch(value) is not None
 
 
-def is_key(value: object) -> bool:
-    """Whether a value can be the key of an encoder."""
-    return isinstance(value, str) and _KEY.fullmatch(value) is not None
-
-
 def nameless(values: dict[str, Any]) -> dict[str, Any]:
     """Values without the names of models, each of which may lie in two places."""
     inner = {key: nameless(value) if isinstance(value, dict) else value for key, value in values.items()}
@@ -87,12 +85,14 @@ def encoder_key(spec: FeatureSpec | None) -> str:
     return digest if spec.dim else RECOGNISED + digest
 
 
-def check_spec(spec: FeatureSpec) -> None:
-    """Refuses features that no encoder makes.
+def check_spec(spec: FeatureSpec | None) -> None:
+    """Refuses features that no encoder makes; None are none.
 
     Raises:
         ValueError: they are.
     """
+    if spec is None:
+        return
     check_rate(spec.rate)
     if not 0 <= spec.joint_dim <= spec.dim:
         raise ValueError("features of a negative width")
@@ -114,14 +114,12 @@ def feature_file(home: Path, key: str, sha256: str) -> Path:
 
     Args:
         home: the folder of the library.
-        key: of the encoder.
+        key: of the encoder, see `KEY`.
         sha256: of the video.
 
     Raises:
-        FeaturesUnreachable: the key or the hash is not one, or its folder is a link.
+        FeaturesUnreachable: its folder is a link.
     """
-    if not (is_sha256(sha256) and is_key(key)):
-        raise FeaturesUnreachable(f"{home}: {short(key)} or {short(sha256)} is no key of an encoder or no sha256.")
     path = home / FEATURES / key / sha256[:2] / f"{sha256}{SUFFIX}"
     for place in path.parents[:2]:
         if place.is_symlink():
@@ -148,13 +146,13 @@ def write_features(
     array = np.ascontiguousarray(rows, "<f2" if _fits_half(rows) else "<f4")
     head = {
         "film": {name: value for name, value in vars(film).items() if name not in _NOT_KEPT},
-        "spec": film.spec and asdict(film.spec),
+        "spec": film.spec,
         "type": array.dtype.str,
         "lines": [astuple(line)[: None if line.kind else -1] for line in lines],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     digest = write_proven(
-        path, [json.dumps(head).encode() + b"\n", array.reshape(-1).view(np.uint8).data], durable=durable
+        path, [json.dumps(head, default=vars).encode() + b"\n", array.reshape(-1).view(np.uint8).data], durable=durable
     )
     return replace(film, digest=digest, stamp=stamp_of(path.stat()))
 
@@ -173,8 +171,7 @@ def read_features(path: Path) -> FeatureFile:
         head = parse_record(_Head, parse_json(text.decode(), "head"), "head", file_names=True)
         lines, spec = [SubtitleLine(*line) for line in head.lines], head.spec  # pyright: ignore[reportArgumentType]
         film = replace(head.film, digest=digest, stamp=stamp, spec=spec)
-        if spec is not None:
-            check_spec(spec)
+        check_spec(spec)
         if (encoder_key(spec), film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
             raise ValueError("is of another video or encoder than its name says")
         for line in lines:

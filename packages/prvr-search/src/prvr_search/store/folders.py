@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from prvr.data.atomic import PATIENCE, locked
@@ -87,10 +87,9 @@ class Folders:
             yield (folder := self._one(file) or Folder(path, None, {}))
             cut = len(prefix_of(path))
             places = [(video.file[cut:], *video[2:]) for video in folder.places.values()]
-            encoder = folder.encoder and asdict(folder.encoder)
             # Earlier versions read `named`.
-            about = json.dumps({"folder": str(path), "encoder": encoder, "places": places, "named": False})
-            write_proven(file, [about.encode()])
+            about = {"folder": str(path), "encoder": folder.encoder, "places": places, "named": False}
+            write_proven(file, [json.dumps(about, default=vars).encode()])
             self._read[file] = stamp_of(file.stat()), folder
 
     def file(self, path: Path) -> Path:
@@ -121,16 +120,16 @@ class Folders:
 
     def stamp(self, video: VideoEntry) -> tuple[str, int, int, int, int] | None:
         """Volume and stamp of the file of a video as it was found before it was hashed; None if that is not known."""
-        for record in self.all():
-            place = record.places.get((video.path, video.size, video.mtime_ns))
-            if place is not None and place.sha256 == video.sha256:
+        state = video.path, video.size, video.mtime_ns
+        for place in (record.places[state] for record in self.all() if state in record.places):
+            if place.sha256 == video.sha256:
                 return place.volume, place.inode, place.size, place.mtime_ns, place.changed_ns
         return None
 
     def encoder(self, folder: Path) -> FeatureSpec | None:
         """The features that a folder, or one above it, was last searched with."""
-        known = {record.path: record.encoder for record in self.all() if record.encoder is not None}
-        return next((known[place] for place in (folder, *folder.parents) if place in known), None)
+        known = {record.path: record.encoder for record in self.all()}
+        return next(filter(None, map(known.get, (folder, *folder.parents))), None)
 
     def see(self, folder: Path, videos: Iterable[VideoPath]) -> None:
         """Notes where videos are now, each with its sha256."""
@@ -186,8 +185,7 @@ class Folders:
         try:
             about = parse_record(_Content, parse_json(text, str(file)), str(file), file_names=True)
             folder = Folder(Path(about.folder), about.encoder, {})
-            if about.encoder is not None:
-                check_spec(about.encoder)
+            check_spec(about.encoder)
             if not folder.path.is_absolute() or self.file(folder.path) != file:
                 raise ValueError("of another folder")
         except ValueError as error:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from prvr.errors import DataError
 from prvr_search.films import Film, Listing, VideoPath
@@ -26,11 +27,16 @@ _CHARACTER = re.compile("[\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\U
 _LINES = 1 << 20  # of a source: line i of source n has the number n * _LINES + i
 _OF_SOURCE = f"lines.rowid BETWEEN number * {_LINES} AND number * {_LINES} + {_LINES - 1}"
 _COLUMNS = "start, stop, text, language, kind"  # in the order of `SubtitleLine`
-_TABLES = """
-CREATE TABLE sources (number INTEGER PRIMARY KEY, sha256 TEXT, path TEXT, state TEXT, UNIQUE (sha256, path));
-CREATE VIRTUAL TABLE lines USING fts5 (text, language UNINDEXED, kind UNINDEXED, start UNINDEXED, stop UNINDEXED,
-    tokenize = 'unicode61 remove_diacritics 2');
+_TABLES = f"""
+CREATE TABLE IF NOT EXISTS sources (number INTEGER PRIMARY KEY, sha256 TEXT, path TEXT, state TEXT,
+    UNIQUE (sha256, path));
+CREATE VIRTUAL TABLE IF NOT EXISTS lines USING fts5 (text, language UNINDEXED, kind UNINDEXED, start UNINDEXED,
+    stop UNINDEXED, tokenize = 'unicode61 remove_diacritics 2');
+CREATE TRIGGER IF NOT EXISTS forget AFTER DELETE ON sources BEGIN
+    DELETE FROM lines WHERE rowid BETWEEN old.number * {_LINES} AND old.number * {_LINES} + {_LINES - 1};
+END;
 """
+_FORGET = "DELETE FROM sources WHERE sha256 = ? AND path = ?"
 
 
 class Lines:
@@ -42,7 +48,7 @@ class Lines:
 
     def __init__(self, file: Callable[[], Path]) -> None:
         self._file, self._lock = file, threading.RLock()
-        self._connection, self._stamp = _new(), None
+        self._connection, self._stamp = _opened(), None
 
     def videos(self) -> set[str]:
         """The sha256 of the videos that have lines, or had subtitle files that hold none."""
@@ -53,10 +59,10 @@ class Lines:
         """All lines of a video, in order of time."""
         with self._lock:
             rows = self._tables().execute(
-                f"SELECT {_COLUMNS} FROM sources JOIN lines ON {_OF_SOURCE} WHERE sha256 = ?",
+                f"SELECT {_COLUMNS} FROM sources JOIN lines ON {_OF_SOURCE} WHERE sha256 = ? ORDER BY start, stop",
                 (sha256,),
             )
-            return sorted(map(_line, rows), key=lambda line: (line.start, line.end))
+            return [_line(*row) for row in rows]
 
     def find(self, words: str, shas: Iterable[str], *, any_word: bool = False) -> list[tuple[str, float, SubtitleLine]]:
         """The lines with all words of a text, by BM25, best first.
@@ -83,7 +89,7 @@ class Lines:
                 f"ORDER BY bm25(lines), sha256, start, stop, text LIMIT {_MATCHES}",
                 ((" OR " if any_word else " AND ").join(quoted), json.dumps([*shas])),
             )
-            return [(sha256, score, _line(line)) for sha256, score, *line in rows]
+            return [(sha256, score, _line(*line)) for sha256, score, *line in rows]
 
     def follow(
         self,
@@ -112,17 +118,22 @@ class Lines:
                 state = f"{file.size} {file.mtime_ns} {file.inode} {file.changed_ns}"
                 sources[video.sha256, file.file] = state, partial(_parsed, file, language)
         with self._lock:
-            rows = self._tables().execute("SELECT sha256, path, state FROM sources").fetchall()
+            tables = self._tables()
+            rows = tables.execute("SELECT sha256, path, state FROM sources")
             states = {(sha256, path): state for sha256, path, state in rows}
             for source, (state, lines_of) in sources.items():
                 if states.get(source) == state:
                     continue
                 try:
-                    lines = lines_of()
+                    lines = lines_of()[:_LINES]
                 except (OSError, DataError) as error:  # it may be read the next time
                     logger.warning("%s", error)
                     continue
-                self._replace(source, lines, state)
+                tables.execute(_FORGET, source)
+                insert = "INSERT INTO sources (sha256, path, state) VALUES (?, ?, ?)"
+                first = (tables.execute(insert, (*source, state)).lastrowid or 0) * _LINES
+                rows = ((first + i, x.start, x.end, _spaced(x.text), x.language, x.kind) for i, x in enumerate(lines))
+                tables.executemany(f"INSERT INTO lines (rowid, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", rows)
             listed = {path for _, path in sources}
             for sha256, name in states.keys() - sources.keys():
                 path = Path(name)
@@ -132,45 +143,26 @@ class Lines:
                 else:  # a file of the library
                     is_gone = sha256 not in films.get(name, {})
                 if is_gone:
-                    self._replace((sha256, name), None)
+                    tables.execute(_FORGET, (sha256, name))
             self._save()
 
     def forget(self, shas: Iterable[str]) -> None:
         """Forgets the lines of some videos."""
         with self._lock:
-            forgotten, rows = {*shas}, self._tables().execute("SELECT sha256, path FROM sources").fetchall()
-            for source in rows:
-                if source[0] in forgotten:
-                    self._replace(source, None)
+            self._tables().executemany("DELETE FROM sources WHERE sha256 = ?", [(sha256,) for sha256 in shas])
             self._save()
-
-    def _replace(self, source: tuple[str, str], lines: Sequence[SubtitleLine] | None, state: str = "") -> None:
-        """Replaces the lines of a source; None: there is no such source any more."""
-        tables = self._connection
-        for (number,) in tables.execute("SELECT number FROM sources WHERE sha256 = ? AND path = ?", source).fetchall():
-            bounds = number * _LINES, (number + 1) * _LINES - 1
-            tables.execute("DELETE FROM lines WHERE rowid BETWEEN ? AND ?", bounds)
-            tables.execute("DELETE FROM sources WHERE number = ?", (number,))
-        if lines is not None:
-            insert = "INSERT INTO sources (sha256, path, state) VALUES (?, ?, ?)"
-            first = (tables.execute(insert, (*source, state)).lastrowid or 0) * _LINES
-            lines = lines[:_LINES]
-            rows = ((first + i, x.start, x.end, _spaced(x.text), x.language, x.kind) for i, x in enumerate(lines))
-            tables.executemany(f"INSERT INTO lines (rowid, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def _tables(self) -> sqlite3.Connection:
         """The tables, read again where another process has written them."""
         path = self._file()
         stamp = stamp_at(path)
         if stamp is not None and stamp != self._stamp:
-            self._stamp, connection = stamp, _new()
+            self._stamp = stamp
             try:
-                connection.deserialize(bytes(read_proven(path)[0]))
-                connection.execute(f"SELECT sha256, path, state, {_COLUMNS} FROM sources JOIN lines")
+                self._connection = _opened(bytes(read_proven(path)[0]))
             except (DataError, OSError, sqlite3.DatabaseError) as error:
                 logger.info("%s: made again (%s)", path, error)
-                connection = _new()
-            self._connection = connection
+                self._connection = _opened()
         return self._connection
 
     def _save(self) -> None:
@@ -181,9 +173,17 @@ class Lines:
             self._stamp = stamp_at(self._file())
 
 
-def _new() -> sqlite3.Connection:
+def _opened(image: bytes = b"") -> sqlite3.Connection:
+    """The tables of an image, or empty ones.
+
+    Raises:
+        sqlite3.DatabaseError: the image is of an earlier version.
+    """
     connection = sqlite3.connect(":memory:", check_same_thread=False)
+    if image:
+        connection.deserialize(image)
     connection.executescript(_TABLES)
+    connection.execute(f"SELECT sha256, path, state, {_COLUMNS} FROM sources JOIN lines")
     return connection
 
 
@@ -205,6 +205,5 @@ def _spaced(text: str) -> str:
     return _CHARACTER.sub(lambda match: f"{_SPACE}{match[0]}{_SPACE}", text.replace(_SPACE, ""))
 
 
-def _line(row: Sequence[object]) -> SubtitleLine:
-    start, end, text, *rest = row
-    return SubtitleLine(float(start), float(end), str(text).replace(_SPACE, ""), *rest)  # pyright: ignore[reportArgumentType]
+def _line(start: float, end: float, text: str, *rest: Any) -> SubtitleLine:
+    return SubtitleLine(start, end, text.replace(_SPACE, ""), *rest)

@@ -12,10 +12,8 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 
-import numpy as np
 from pydantic import TypeAdapter
 
 from prvr.data.atomic import (
@@ -32,6 +30,8 @@ from prvr_search.films import Film, SubtitleLine
 from prvr_search.store.features import (
     DESCRIBED,
     FEATURES,
+    KEY,
+    NO_ROWS,
     RECOGNISED,
     SUFFIX,
     FeatureFile,
@@ -39,7 +39,6 @@ from prvr_search.store.features import (
     FeaturesUnreachable,
     encoder_key,
     feature_file,
-    is_key,
     is_sha256,
     read_features,
     write_features,
@@ -56,7 +55,7 @@ from prvr_search.store.proof import (
     stamp_of,
     write_cached,
 )
-from prvr_search.store.upgrade import is_old, take_over
+from prvr_search.store.upgrade import take_over
 
 logger = logging.getLogger(__name__)
 
@@ -142,8 +141,8 @@ class Store:
 
     def specs(self) -> dict[str, FeatureSpec]:
         """All encoders that there are features of, and recognisers, by key."""
-        firsts = ((key, film.spec) for key, films in self.by_key().items() for film in islice(films.values(), 1))
-        return {key: spec for key, spec in firsts if spec is not None}
+        films = ((key, film) for key, of_key in self.by_key().items() for film in of_key.values())
+        return {key: film.spec for key, film in films if film.spec is not None}
 
     def read(self, key: str, sha256: str) -> FeatureFile:
         """The features of a video, compared with their hash.
@@ -181,20 +180,19 @@ class Store:
             raise
         except DataError:
             return None
-        self._note(file.film)
         return None if file.film.reason else file.film
 
     def add(
         self,
         film: Film,
-        rows: Features | None = None,
+        rows: Features = NO_ROWS,
         lines: Sequence[SubtitleLine] = (),
     ) -> None:
         """Keeps the features of a video, or why it has none; what was kept before is replaced.
 
         Args:
             film: what is known of the video; the numbers of rows and lines are filled in.
-            rows: `(n, f)` features; None: none.
+            rows: `(n, f)` features.
             lines: of its own text tracks.
 
         Raises:
@@ -202,10 +200,8 @@ class Store:
             LibraryUnwritable: it cannot be written.
         """
         path = feature_file(self.home, encoder_key(film.spec), film.sha256)
-        if rows is None:
-            rows = np.empty((0, 0), np.float32)
         with self.writable():
-            self._note(write_features(path, film, rows, lines))
+            self._films.setdefault(encoder_key(film.spec), {})[film.sha256] = write_features(path, film, rows, lines)
             self.touch()
 
     def delete(self, films: Sequence[Film]) -> None:
@@ -235,9 +231,6 @@ class Store:
             self._write_catalogue()
         return films
 
-    def _note(self, film: Film) -> None:
-        self._films.setdefault(encoder_key(film.spec), {})[film.sha256] = film
-
     def _read_catalogue(self) -> None:
         """Reads what an earlier process knew of the files, which is believed as long as their stamps are the same."""
         with suppress(OSError, ValueError):
@@ -249,13 +242,13 @@ class Store:
     def touch(self) -> None:
         """Lets other processes see that features have changed."""
         with suppress(OSError):
-            replace_file(self.home / CHANGED, lambda file: file.write(secrets.token_bytes(8)), durable=False)
+            replace_file(self.home / CHANGED, secrets.token_bytes(8), durable=False)
 
     def take_over(self, home: Path) -> int:
         """Takes over a library of an older version, this one or another, which stays as it is; gives its videos."""
-        if not is_old(home):
+        count = take_over(self.home, self.folders, home)
+        if count is None:
             return 0
-        count = take_over(self.home, self.folders, home, keep=home != self.home)
         logger.info("%s: %s videos of an earlier version taken over, without encoding", home, f"{count:,}")
         self.touch()
         return count
@@ -340,14 +333,13 @@ def feature_files(home: Path) -> Iterator[tuple[str, str, Stamp]]:
     for place, folders, names in os.walk(home / FEATURES):
         folders.sort()
         *_, key, start = Path(place).parts
-        if is_key(key) and len(start) == 2:
-            inside = [*folders, *names]
-            folders.clear()  # nothing lies deeper
-            for name in inside:
+        if KEY.fullmatch(key) and len(start) == 2:
+            for name in (*folders, *names):
                 sha256 = name.removesuffix(SUFFIX)
                 if name.endswith(SUFFIX) and is_sha256(sha256) and sha256[:2] == start:
                     with suppress(FileNotFoundError):
                         yield key, sha256, stamp_of(os.lstat(f"{place}/{name}"))
+            folders.clear()  # nothing lies deeper
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from prvr_search.store.features import (
     check_spec,
     encoder_key,
     feature_file,
-    is_key,
     is_sha256,
     write_features,
 )
@@ -31,14 +30,10 @@ from prvr_search.store.proof import sync
 logger = logging.getLogger(__name__)
 DATABASE, _SPEC = "library.sqlite", "encoder.json"
 _STEPS = 300_000_000  # of SQLite, more than any library needs
+_UNREADABLE = (sqlite3.DatabaseError, ValueError, OverflowError)
 
 
-def is_old(home: Path) -> bool:
-    """Whether there is a library in the old format."""
-    return (home / DATABASE).is_file() or next((home / FEATURES).glob(f"*/{_SPEC}"), None) is not None
-
-
-def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) -> int:
+def take_over(home: Path, folders: Folders, old: Path) -> int | None:
     """Writes what a library in the old format holds in the new one; nothing is encoded, and no file is replaced.
 
     Features, folders and places are taken over; films are described again when they are seen. Nothing is believed that
@@ -47,23 +42,25 @@ def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) ->
     Args:
         home: the folder of the library.
         folders: what it knows of folders.
-        old: the folder of the library in the old format, perhaps the same.
-        keep: leave the old files.
+        old: the folder of the library in the old format; if it is the same, the old files go.
 
     Returns:
-        The number of videos with features.
+        The number of videos with features; None where there is no library in the old format.
 
     Raises:
         OSError: the library cannot be written.
     """
+    encoders = sorted((old / FEATURES).glob(f"*/{_SPEC}"))
+    if not encoders and not (old / DATABASE).is_file():
+        return None
     tables = _tables(old / DATABASE)
     hashes = {(sha256, key): digest for sha256, key, digest in tables["features"]}
     count, specs = 0, dict[str, FeatureSpec]()
-    for path in sorted((old / FEATURES).glob(f"*/{_SPEC}")):
-        with suppress(DataError, ValueError, FileNotFoundError):
+    for path in encoders:
+        with suppress(ValueError, FileNotFoundError):
             spec = parse_record(FeatureSpec, read_json(path), "spec", file_names=True)
             check_spec(spec)
-            if is_key(key := path.parent.name) and encoder_key(spec) == key:
+            if encoder_key(spec) == (key := path.parent.name):
                 specs[key] = spec
     for key, spec in specs.items():
         for path in sorted((old / FEATURES / key).glob("??/*.npy")):
@@ -78,12 +75,12 @@ def take_over(home: Path, folders: Folders, old: Path, *, keep: bool = False) ->
             if not (target := feature_file(home, key, sha256)).exists():
                 write_features(target, Film(sha256, spec=spec), rows, (), durable=False)  # it is described again
             count += 1
-            if not keep:
+            if old == home:
                 path.unlink()
     _places(tables, folders, specs)
     sync()
-    if not keep:
-        for path in [*old.glob(f"{FEATURES}/*/{_SPEC}"), old / FEATURES / "folders.json"]:
+    if old == home:
+        for path in (*encoders, old / FEATURES / "folders.json"):
             path.unlink(missing_ok=True)
         for path in old.glob(f"{DATABASE}*"):
             path.rename(path.with_name(f"old-{path.name}"))
@@ -98,18 +95,18 @@ def _tables(file: Path) -> dict[str, list[tuple[Any, ...]]]:
         "folders": "path, encoder",
     }
     tables: dict[str, list[tuple[Any, ...]]] = {name: [] for name in columns}
-    blocks, kinds = iter(range(_STEPS // 1_000_000)), dict[str, str]()
+    blocks, kinds = iter(range(_STEPS // 1_000_000)), dict[str, bool]()
     with (
-        suppress(sqlite3.DatabaseError, ValueError, OverflowError),
+        suppress(*_UNREADABLE),
         closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection,
     ):
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.set_progress_handler(lambda: next(blocks, None) is None, 1_000_000)
-        kinds |= dict(connection.execute("SELECT name, type || substr(sql, 1, 14) FROM sqlite_master"))
+        kinds |= dict(connection.execute("SELECT name, type = 'table' AND sql LIKE 'CREATE TABLE%' FROM sqlite_master"))
         for name, names in columns.items():
-            if str(kinds.get(name, "")).startswith("tableCREATE TABLE"):
-                with suppress(sqlite3.DatabaseError, ValueError, OverflowError):
+            if kinds.get(name):
+                with suppress(*_UNREADABLE):
                     tables[name] += connection.execute(f"SELECT {names} FROM {name}")
     if kinds and not {"encoders", "features", "places"} & kinds.keys():
         raise DataError(f"{file}: the database of another program. Choose another folder with --library.")
@@ -120,14 +117,10 @@ def _rows(path: Path, spec: FeatureSpec, digest: object) -> np.ndarray:
     content = read_bytes(path, 8 * LARGE)
     if digest is not None and hashlib.sha256(content).hexdigest() != digest:
         raise DataError("does not match its hash")
-    rows = np.load(io.BytesIO(content), allow_pickle=False)
-    if (
-        rows.dtype.kind != "f"
-        or rows.shape != (len(rows) or 1, spec.dim)
-        or not np.isfinite(rows.astype(np.float32)).all()
-    ):
+    rows = np.load(io.BytesIO(content), allow_pickle=False).astype(np.float32, casting="same_kind")
+    if rows.shape != (len(rows) or 1, spec.dim) or not np.isfinite(rows).all():
         raise DataError(f"expected a matrix of {spec.dim} columns and finite numbers")
-    return rows.astype(np.float32)
+    return rows
 
 
 def _places(tables: dict[str, list[tuple[Any, ...]]], folders: Folders, specs: dict[str, FeatureSpec]) -> None:
