@@ -105,9 +105,8 @@ class Query:
     @property
     def sentence(self) -> str | None:
         """The sentence, if there is one and nothing else."""
-        others = self.without or self.subtitles or self.then
-        plain = len(self.texts) == 1 and not others and self.image is None and self.like is None
-        return self.texts[0] if plain else None
+        others = self.without, self.subtitles, self.then, self.image is not None, self.like
+        return self.texts[0] if len(self.texts) == 1 and not any(others) else None
 
     @property
     def passage(self) -> Passage | None:

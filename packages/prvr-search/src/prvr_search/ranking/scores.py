@@ -18,7 +18,7 @@ from prvr_search.ranking.backends import CandidateBackend
 from prvr_search.ranking.results import CURVE_PARTS, WindowTimeline, highest
 from prvr_search.ranking.snapshot import Numbers, Snapshot, unpacked
 from prvr_search.vectors.files import Arrays
-from prvr_search.vectors.model import CLIP_TIMES, Queries, Rescores, Rows, SearchModel, Vector, unit
+from prvr_search.vectors.model import CLIP_TIMES, Queries, Rescores, Rows, SearchModel, Vector, scored_kinds, unit
 
 Cosines = Float32[np.ndarray, "_ q"]
 _ROUNDING = 1e-5  # how far sums in another order may be off
@@ -127,9 +127,8 @@ def nearly_best(videos: Numbers, scores: Vector | None, k: int) -> list[int]:
 
 def cosines_of(model: SearchModel, arrays: Arrays, text: Queries) -> dict[str, Cosines]:
     """The cosines of queries with the rows of each kind that counts."""
-    clips, frames = text[:, : model.dim], text[:, -model.dim :]  # the same, where a query has only one vector
-    kinds = ("clips", model.clip_weight or model.frames_by_clip, clips), ("frames", model.frame_weight, frames)
-    return {name: _unit_cosines(unpacked(arrays, name), queries) for name, counts, queries in kinds if counts}
+    queries = {"clips": text[:, : model.dim], "frames": text[:, -model.dim :]}  # the same, where there is one vector
+    return {name: _unit_cosines(unpacked(arrays, name), queries[name]) for name in scored_kinds(model)}
 
 
 def window_scores(model: SearchModel, arrays: Arrays, cosines: Mapping[str, Cosines]) -> Cosines:

@@ -38,7 +38,7 @@ _INPUTS = {
     "seconds": 'type="number" min="0" step="any" inputmode="decimal"',
 }
 _DEFAULT_PREVIEW = 30.0  # seconds
-_ROUNDING = 0.001  # seconds by which a part may be too long: times in addresses are rounded
+_ROUNDING = 0.001  # seconds by which a preview may be too long: times in addresses are rounded
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
 _ERRORS = {code: {"model": schema.ErrorResponse} for code in (400, 401, 403, 404, 409, 410, 413, 415, 501, 503)}
 _BYTES = "application/octet-stream"
@@ -229,16 +229,14 @@ def _add_routes(app: FastAPI, service: Service, sessions: Sessions) -> None:
         """A video of the index."""
         return service.catalogue.get(key)  # pyright: ignore[reportReturnType]
 
-    def expect_part(start: float, end: float, longest: float) -> None:
-        if not start < end <= start + longest + _ROUNDING:
-            raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
-
     @app.get("/api/videos/{key}/clip", **_media(_BYTES))
     async def clip(key: Key, start: Seconds, end: Seconds) -> Response:
         """A part of a video as a file: copied without loss if a key frame lies at most a second before, else encoded;
         copied from an earlier key frame if encoding takes too long.
         """
-        expect_part(start, end, service.limits.clip_seconds)
+        longest = service.limits.clip_seconds
+        if not start < end <= start + longest:
+            raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
         name = clip_name(service.catalogue.get(key).id, start, end)
         made = await service.of_file(key, lambda file: cut_clip(file, service.limits, start, end, name))
         return OpenFile(made, filename=printable(name), media_type=_BYTES)
@@ -276,7 +274,8 @@ def _add_routes(app: FastAPI, service: Service, sessions: Sessions) -> None:
         """A part of a video, encoded for browsers."""
         longest = service.limits.preview_seconds
         end = start + min(_DEFAULT_PREVIEW, longest) if end is None else end
-        expect_part(start, end, longest)
+        if not start < end <= start + longest + _ROUNDING:
+            raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
         end = min(end, max(service.catalogue.get(key).duration, start + 0.1))
         content = await service.media(key, encode_preview, start, end, kind)
         return Response(content, 200, _IMMUTABLE, f"video/{kind}")

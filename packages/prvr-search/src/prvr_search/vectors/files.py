@@ -24,7 +24,7 @@ from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError, InputError
 from prvr_search.store.features import Features, nameless
 from prvr_search.store.proof import HEAD, Stamp, read_proven, stamp_of, write_cached, write_proven
-from prvr_search.vectors.model import RowSet, SearchModel, Spans, unit
+from prvr_search.vectors.model import RowSet, SearchModel, Spans, scored_kinds, unit
 
 logger = logging.getLogger(__name__)
 
@@ -207,8 +207,7 @@ def embed(
     if spans is not windows:  # the model has divided the video itself
         edges = np.append(spans[:, 0] * (entry.duration / len(features)), entry.duration)
         times = np.stack([edges[:-1], edges[1:]], 1)
-    weights = {"clips": model.clip_weight or model.frames_by_clip, "frames": model.frame_weight}
-    sets = {name: RowSet(model.dim) for name, weight in weights.items() if weight} | {**model.stored}
+    sets = {name: RowSet(model.dim) for name in scored_kinds(model)} | {**model.stored}
     parts = list[Arrays]()
     for vectors in encoded:
         part = {"steps": np.array([vectors.steps], np.int32)}

@@ -151,7 +151,9 @@ class JointModel:
 
     def _window(self, joint: Rows) -> WindowVectors:
         """The frames and means of a window; candidates are found by means of these, which need no clips."""
-        frames = self._mapped(unit(growing_means(joint)))
+        frames = unit(growing_means(joint))
+        if self._taught is not None:
+            frames = unit(frames @ self._taught.matrix)
         return WindowVectors(frames[:0], frames, len(joint))
 
     def encode_texts(self, texts: Sequence[str]) -> Queries:
@@ -195,10 +197,7 @@ class JointModel:
                 )
             self._pictures = encoder
         rows = encode_pictures(self._pictures, [pixels])
-        return self._mapped(unit(rows[:, : self.dim].astype(np.float32, copy=False)))[0]
-
-    def _mapped(self, rows: Rows) -> Rows:
-        return rows if self._taught is None else unit(rows @ self._taught.matrix)
+        return self._window(rows[:, : self.dim].astype(np.float32, copy=False)).frames[0]
 
 
 class MomentModel:

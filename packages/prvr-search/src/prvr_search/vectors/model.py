@@ -150,6 +150,12 @@ class SearchModel(Protocol):
         ...
 
 
+def scored_kinds(model: SearchModel) -> list[str]:
+    """The kinds of rows that count in the score of a model."""
+    weights = {"clips": model.clip_weight or model.frames_by_clip, "frames": model.frame_weight}
+    return [name for name, weight in weights.items() if weight]
+
+
 @runtime_checkable
 class Rescores(SearchModel, Protocol):
     """A `SearchModel` whose score finds videos, which another score then orders; for plain sentences alone.

@@ -57,8 +57,8 @@ export function linesOf(video) {
   return get(`api/videos/${video.key}/lines`);
 }
 
-export function thumbnailUrl(video, time, width = 320) {
-  return `api/videos/${video.key}/thumbnail?t=${time.toFixed(2)}&width=${width}`;
+export function thumbnailUrl(video, time) {
+  return `api/videos/${video.key}/thumbnail?t=${time.toFixed(2)}`;
 }
 
 export function previewUrl(video, start, end, kind) {

@@ -2,7 +2,7 @@
 
 import { get, openSession, post, Problem, refusal, save, thumbnailUrl } from "./api.js";
 import { closePlayer, isOpen, playAt, playMoment, setPreviews } from "./player.js";
-import { clock, lineHead, makeStrip, nameParts, range, span } from "./strip.js";
+import { clock, lineHead, make, makeStrip, nameParts, range, span } from "./strip.js";
 
 const element = (id) => document.getElementById(id);
 const input = element("query");
@@ -29,11 +29,9 @@ const option = (name) => element("more").querySelector(`[name=${name}]`);
 const SIDE = 1024; // pixels of a picture that is sent: no encoder reads more
 const pictures = new Map(); // that were chosen since the page was opened, by number; the server keeps none
 
-function make(tag, name, text) {
-  const node = document.createElement(tag);
-  if (name) node.className = name;
-  if (text !== undefined) node.textContent = text;
-  return node;
+function complain(text) {
+  problem.textContent = text;
+  problem.hidden = false;
 }
 
 /** The index and the limits of the server. */
@@ -76,8 +74,7 @@ async function search(query, count = MOST, more = false) {
     showTools(false);
     element("more-results").hidden = true;
     status.textContent = "";
-    problem.textContent = error instanceof Problem ? error.message : `Something went wrong in this page: ${error.message}`;
-    problem.hidden = false;
+    complain(error instanceof Problem ? error.message : `Something went wrong in this page: ${error.message}`);
   } finally {
     if (mine === running) {
       results.removeAttribute("aria-busy");
@@ -152,7 +149,6 @@ function card(hit, scale) {
   const best = hit.lines[0] ?? hit.moments[0];
 
   const open = make("button", "open");
-  open.type = "button";
   open.setAttribute("aria-label", `${hit.rank}. ${hit.video.name}, play ${span(best)}`);
   open.addEventListener("click", () => play(best, open));
 
@@ -173,20 +169,17 @@ function card(hit, scale) {
   const more = make("div", "more");
   for (const moment of hit.moments) {
     const chip = make("button", "chip", span(moment));
-    chip.type = "button";
     chip.setAttribute("aria-label", `Play ${span(moment)} of ${hit.video.name}`);
     chip.addEventListener("click", () => play(moment, chip));
     more.append(chip);
   }
   for (const line of hit.lines) {
     const spoken = make("button", "spoken quiet", `${lineHead(line)} “${line.text}”`);
-    spoken.type = "button";
     spoken.addEventListener("click", () => play(line, spoken));
     more.append(spoken);
   }
   if (hit.video.filmed) more.append(filmed(hit.video));
   const similar = make("button", "similar quiet", "More like this");
-  similar.type = "button";
   similar.setAttribute("aria-label", `More like this: ${span(best)} of ${hit.video.name}`);
   similar.addEventListener("click", () => askLike(hit.video, best.start, best.end));
   more.append(similar);
@@ -230,7 +223,6 @@ function alone(video) {
 function tile(video) {
   const item = make("li");
   const open = make("button", "tile");
-  open.type = "button";
   const name = make("span", "name");
   name.append(...nameParts(video.name));
   open.append(frameOf(video, video.duration / 3, clock(video.duration)), name);
@@ -289,7 +281,6 @@ function welcome(visible) {
 function listExports(kinds) {
   for (const kind of kinds) {
     const button = make("button", "chip", kind.toUpperCase());
-    button.type = "button";
     button.title = kind === "csv" ? "Save these results as a table" : "Save these moments as a timeline for editors";
     button.addEventListener("click", async () => {
       const hits = [...results.querySelectorAll(".card")].map((item) => shown.hits[item.dataset.rank - 1]);
@@ -301,8 +292,7 @@ function listExports(kinds) {
       try {
         await save("api/export", { method: "POST", body, headers: { "Content-Type": "application/json" } });
       } catch (error) {
-        problem.textContent = error.message;
-        problem.hidden = false;
+        complain(error.message);
       }
     });
     element("exports").append(button);
@@ -369,8 +359,7 @@ async function playAddress() {
     if (end === null) playAt(hit, scale, Number(start) || 0);
     else playMoment(hit, scale, { start: Number(start) || 0, end: Number(end) });
   } catch (error) {
-    problem.textContent = `The video of this link cannot be shown: ${error.message}`;
-    problem.hidden = false;
+    complain(`The video of this link cannot be shown: ${error.message}`);
   }
 }
 
@@ -437,9 +426,8 @@ async function showAsked(what) {
   const canvas = element("asked-picture");
   const picture = pictures.get(what.get("picture"));
   element("asked").hidden = !what.get("picture") && !what.get("like");
-  const name = what.get("video") ?? "";
   element("asked-text").textContent = what.get("like")
-    ? `like ${name.slice(name.lastIndexOf("/") + 1)} at ${clock(Number(what.get("start")))}; excludes that video`
+    ? `like ${nameParts(what.get("video") ?? "")[0]} at ${clock(Number(what.get("start")))}; excludes that video`
     : `like ${picture?.name ?? "a picture"}`;
   canvas.hidden = true;
   if (!picture) return;
@@ -645,8 +633,7 @@ async function start() {
     if (addressQuery().has("play")) playAddress();
     await showInfo(info);
   } catch (error) {
-    problem.textContent = error.message;
-    problem.hidden = false;
+    complain(error.message);
   }
 }
 

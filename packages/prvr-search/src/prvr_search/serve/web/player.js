@@ -1,7 +1,7 @@
 // Plays a video at a moment: the file itself, or a preview where the browser cannot play it.
 
 import { blob, clipUrl, fileUrl, linesOf, previewUrl, refusal, save } from "./api.js";
-import { lineHead, makeStrip, nameParts, span } from "./strip.js";
+import { lineHead, make, makeStrip, nameParts, span } from "./strip.js";
 
 const element = (id) => document.getElementById(id);
 const panel = element("player");
@@ -75,11 +75,9 @@ async function showLines(state, scale) {
   if (state !== now) return;
   list.hidden = !lines.length;
   const items = lines.map((line) => {
-    const item = document.createElement("li");
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = `${lineHead(line)} ${line.text}`;
-    if (state.hit.lines?.some((one) => one.start === line.start && one.text === line.text)) button.className = "match";
+    const item = make("li");
+    const matches = state.hit.lines.some((one) => one.start === line.start && one.text === line.text);
+    const button = make("button", matches ? "match" : "", `${lineHead(line)} ${line.text}`);
     button.addEventListener("click", () => playAt(state.hit, scale, line.start));
     item.append(button);
     return item;
@@ -160,10 +158,9 @@ function tell(text, otherwise = false) {
   note.textContent = text;
   note.hidden = !text;
   if (!otherwise) return;
-  const link = document.createElement("a");
+  const link = make("a", "", "Download the file");
   link.href = fileUrl(now.hit.video);
-  link.download = now.hit.video.name.slice(now.hit.video.name.lastIndexOf("/") + 1);
-  link.textContent = "Download the file";
+  [link.download] = nameParts(now.hit.video.name);
   note.append(" ", link, " to open it in a player.");
 }
 

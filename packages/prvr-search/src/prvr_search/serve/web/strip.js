@@ -25,13 +25,19 @@ export function span(moment) {
   return `${clock(moment.start)} – ${clock(end)}`;
 }
 
+/** An element; names come as text and stay text. */
+export function make(tag, name, text) {
+  const node = document.createElement(tag);
+  if (tag === "button") node.type = "button";
+  if (name) node.className = name;
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
 /** A name as the page shows it: the file, and its folder after it. */
 export function nameParts(name) {
   const at = name.lastIndexOf("/") + 1;
-  const folder = document.createElement("span");
-  folder.className = "folder";
-  folder.textContent = name.slice(0, Math.max(0, at - 1));
-  return at ? [name.slice(at), " ", folder] : [name];
+  return at ? [name.slice(at), " ", make("span", "folder", name.slice(0, at - 1))] : [name];
 }
 
 /** What the bars of an answer are drawn by: the lowest and the highest value of all strips, so that those of different
@@ -51,27 +57,18 @@ export function range(answer) {
  */
 export function makeStrip(hit, scale, play) {
   const duration = Math.max(hit.video.duration, 0.01);
-  const box = document.createElement("div");
-  box.className = "strip";
+  const box = make("div", "strip");
   box.tabIndex = 0;
   box.setAttribute("role", "slider");
   box.setAttribute("aria-label", `Time line of ${hit.video.name}; Enter plays`);
   box.setAttribute("aria-valuemin", "0");
   box.setAttribute("aria-valuemax", duration.toFixed(1));
-  const cursor = document.createElement("div");
-  cursor.className = "cursor";
-  const tip = document.createElement("span");
-  tip.className = "tip";
+  const cursor = make("div", "cursor");
+  const tip = make("span", "tip");
   cursor.append(tip);
-  const ends = document.createElement("div");
-  ends.className = "ends";
-  for (const time of [0, duration]) {
-    const label = document.createElement("span");
-    label.textContent = clock(time);
-    ends.append(label);
-  }
-  const bars = document.createElement("div");
-  bars.className = "bars";
+  const ends = make("div", "ends");
+  ends.append(...[0, duration].map((time) => make("span", "", clock(time))));
+  const bars = make("div", "bars");
   bars.append(picture(hit, scale, duration), cursor);
   box.append(bars, ends);
 
