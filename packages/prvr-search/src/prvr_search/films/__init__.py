@@ -12,9 +12,6 @@ from prvr_search.films.info import Film, Limits, VideoError, VideoPath
 from prvr_search.films.listing import Listing, list_videos
 from prvr_search.films.subtitles import SubtitleLine
 
-VideoInfo = Film
-"""An earlier name."""
-
 __all__ = [
     "CONTAINERS",
     "Film",
@@ -25,7 +22,6 @@ __all__ = [
     "VideoClip",
     "VideoError",
     "VideoFile",
-    "VideoInfo",
     "VideoPath",
     "clip_name",
     "list_videos",

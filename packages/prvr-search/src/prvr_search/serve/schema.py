@@ -85,8 +85,8 @@ class HitResponse(Record):
     """end of the best moment, in seconds"""
     moments: list[Moment]
     """disjoint, best first"""
-    relevance: list[float]
-    """highest score in each of equal parts of the video, in temporal order"""
+    relevance: list[float | None]
+    """highest score in each of equal parts of the video, in temporal order; null where there is none"""
     video: Video
     copies: list[Video]
     """other videos with the same content, which are not listed as hits"""
