@@ -1,6 +1,7 @@
 """Scores against plain loops, and the moment they point to."""
 
 from fractions import Fraction
+from itertools import product
 
 import pytest
 import torch
@@ -150,12 +151,12 @@ def test_late_interaction_by_blocks_is_the_plain_form_with_its_gradients(
 
     def plain() -> torch.Tensor:
         a, b = (words, frames) if dots else (F.normalize(words, dim=-1), F.normalize(frames, dim=-1))
-        product = torch.einsum("qwd,vfd->qwvf", a, b)
-        best = product.masked_fill(~frame_mask, -torch.inf).max(3).values
+        cosines = torch.einsum("qwd,vfd->qwvf", a, b)
+        best = cosines.masked_fill(~frame_mask, -torch.inf).max(3).values
         score = (best * (word_weights * word_mask)[:, :, None]).sum(1)
         if not both:
             return score
-        best = product.masked_fill(~word_mask[:, :, None, None], -torch.inf).max(1).values
+        best = cosines.masked_fill(~word_mask[:, :, None, None], -torch.inf).max(1).values
         return (score + (best * frame_weights * frame_mask).sum(2)) / 2
 
     def ours() -> torch.Tensor:
@@ -165,8 +166,9 @@ def test_late_interaction_by_blocks_is_the_plain_form_with_its_gradients(
 
     read = [words, frames, word_weights, *[frame_weights] * both]
     upstream = torch.randn(5, 6, generator=draw).double()
-    for block in (1, 3 * 28, 2**24):
+    for block, kept in product((1, 3 * 28, 2**24), (0, 2**23)):
         monkeypatch.setattr("prvr.scoring._BLOCK", 8 * block)
+        monkeypatch.setattr("prvr.scoring._KEPT", kept)
         results = []
         for score in (plain(), ours()):
             first = torch.autograd.grad((score * upstream).sum(), read, create_graph=True)
@@ -178,6 +180,7 @@ def test_late_interaction_by_blocks_is_the_plain_form_with_its_gradients(
 
 def test_late_interaction_keeps_memory_linear_in_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prvr.scoring._BLOCK", 8 * 7 * 4)
+    monkeypatch.setattr("prvr.scoring._KEPT", 16 * 4 * 16 - 1)
     kept = []
     for videos in (16, 32):
         words, frames = torch.randn(videos, 4, 3, requires_grad=True), torch.randn(videos, 7, 3, requires_grad=True)
