@@ -197,7 +197,7 @@ def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int)
                 total.backward()
         operations = counter.get_total_flops()
     except RuntimeError as error:
-        logger.warning("%s: the operations of a step cannot be counted: %s", model.kind, error)
+        logger.warning("the operations of a step cannot be counted: %s", error)
     return sum(p.numel() for module in (retriever, objective) for p in module.parameters()), operations
 
 
