@@ -824,8 +824,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/ranking/snapshot.py",
-        "yield owners, file.starts[:-1], file.read()",
-        "yield owners, file.starts[1:], file.read()",
+        "yield owners, file.starts[:-1], arrays",
+        "yield owners, file.starts[1:], arrays",
         "a video has the windows of the next one",
         "prvr/test_search_windows.py::test_a_short_moment_in_a_long_film_is_found",
     ),

@@ -94,9 +94,16 @@ class Snapshot(Videos):
         Raises:
             VectorsChanged: a file is not there any more.
         """
+        total = np.zeros(self.model.dim)
         for file, owners in zip(self.files, self.owners, strict=True):
             if (owners >= 0).any():
-                yield owners, file.starts[:-1], file.read()
+                arrays = file.read()
+                if self.model.frame_means:  # of the last row of each window
+                    rows = arrays["frames"][np.cumsum(arrays["frames.counts"]) - 1].astype(np.float32)
+                    total += np.repeat((owners >= 0) / file.windows, file.windows) @ rows
+                yield owners, file.starts[:-1], arrays
+        if self.model.frame_means:  # so that they need not be read again for it
+            self.__dict__["mean_frame"] = (total / max(1, len(np.unique(self.originals)))).astype(np.float32)
 
     def vectors(self, video: int) -> Arrays:
         """The vectors of a video; errors as of `blocks`."""
@@ -106,12 +113,9 @@ class Snapshot(Videos):
     @cached_property
     def mean_frame(self) -> Vector:
         """The mean over videos of the mean of their frames, where windows store it, see `SearchModel.frame_means`."""
-        total = np.zeros(self.model.dim)
-        for owners, starts, arrays in self.blocks():
-            rows = arrays["frames"][np.cumsum(arrays["frames.counts"]) - 1]  # the last of each window
-            windows = np.diff(starts, append=len(rows))
-            total += np.repeat((owners >= 0) / windows, windows) @ rows.astype(np.float32)
-        return (total / max(1, len(np.unique(self.originals)))).astype(np.float32)
+        for _ in self.blocks():
+            pass
+        return self.__dict__["mean_frame"]
 
 
 def features_hash(entry: VideoEntry) -> str:
