@@ -11,6 +11,7 @@ from search_files import QUERY, TOY
 from prvr.cli import main
 from prvr.encoders import open_featurizer
 from prvr_search import open_model
+from prvr_search.store.proof import write_proven
 from prvr_search.vectors.joint import SENTENCES, SHARE
 from prvr_search.vectors.model import unit
 
@@ -53,7 +54,7 @@ def test_the_sentences_are_encoded_once_for_all_folders_unless_their_mean_is_dam
     assert search("others") == query
     (path,) = (tmp_path / "XDG_CACHE_HOME" / "prvr" / "sentences").iterdir()
     content = path.read_bytes()
-    for damage in (content[:-1], content[:-4] + bytes(4)):
-        path.write_bytes(damage)
+    for damage in (np.full(3, np.nan, "<f4").tobytes(), bytes(7)):
+        write_proven(path, [damage])
         assert {*search()} == {*SENTENCES, *query}
         assert path.read_bytes() == content

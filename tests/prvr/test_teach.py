@@ -215,7 +215,7 @@ def test_tables_that_cannot_be_used_change_nothing(
         assert opened.taught() is None
 
 
-@pytest.mark.parametrize("content", ["edited", "encoder"])
+@pytest.mark.parametrize("content", ["edited", "encoder", "map"])
 def test_a_file_that_cannot_be_used_is_not_used_and_mended_by_teaching(
     content: str, turned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,7 +228,8 @@ def test_a_file_that_cannot_be_used_is_not_used_and_mended_by_teaching(
     if content == "edited":
         path.write_bytes(path.read_bytes().replace(b'"taught": ', b'"taught": 1'))
     else:
-        write_proven(path, [json.dumps(values | {"encoder": "0" * 16}).encode()])
+        change = {"encoder": {"encoder": "0" * 16}, "map": {"map": "AAAA"}}[content]
+        write_proven(path, [json.dumps(values | change).encode()])
     capsys.readouterr()
     assert main(["search", str(turned), OTHER, "--paths"]) == 0
     out, err = capsys.readouterr()

@@ -117,8 +117,9 @@ def _rows(path: Path, spec: FeatureSpec, digest: object) -> np.ndarray:
     content = read_bytes(path, 8 * LARGE)
     if digest is not None and hashlib.sha256(content).hexdigest() != digest:
         raise DataError("does not match its hash")
-    rows = np.load(io.BytesIO(content), allow_pickle=False).astype(np.float32, casting="same_kind")
-    if rows.shape != (len(rows) or 1, spec.dim) or not np.isfinite(rows).all():
+    rows = np.load(io.BytesIO(content), allow_pickle=False)
+    is_matrix = rows.dtype.kind == "f" and rows.shape == (len(rows) or 1, spec.dim)
+    if not is_matrix or not np.isfinite(rows := rows.astype(np.float32)).all():
         raise DataError(f"expected a matrix of {spec.dim} columns and finite numbers")
     return rows
 

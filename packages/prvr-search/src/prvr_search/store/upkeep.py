@@ -138,7 +138,7 @@ def import_from(store: Store, home: Path) -> tuple[int, int]:
                 skipped.add(sha256)
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(target, path.read_bytes(), durable=False)
+            _copied(path, target)
             if file.film.frames or file.film.lines:
                 videos.add(sha256)
         sync()
@@ -173,7 +173,7 @@ def move(store: Store, target: Path) -> None:
         _expect_free(target, home)
         try:
             for part in parts:
-                shutil.copytree(part, target / part.name, dirs_exist_ok=True)
+                shutil.copytree(part, target / part.name, copy_function=_copied, dirs_exist_ok=True)
             sync()
         except OSError as error:
             raise DataError(
@@ -189,6 +189,18 @@ def move(store: Store, target: Path) -> None:
             shutil.rmtree(part, ignore_errors=True)
         (home / CHANGED).unlink(missing_ok=True)
         store.follow(target)
+
+
+def _copied(source: Path | str, copy: Path | str) -> None:
+    """Copies a file.
+
+    Raises:
+        OSError: it cannot be copied, or the copy differs.
+    """
+    content = Path(source).read_bytes()
+    replace_file(Path(copy), content, durable=False)
+    if Path(copy).read_bytes() != content:
+        raise OSError(errno.EIO, "the copy differs", str(copy))
 
 
 def _expect_free(target: Path, home: Path) -> None:

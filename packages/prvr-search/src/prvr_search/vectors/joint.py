@@ -177,14 +177,17 @@ class JointModel:
             about.pop("name")  # it may lie in two places; weights of others' code are named by hand
         body = json.dumps([self.identity.frames.weights, about, SENTENCES], sort_keys=True)
         path = user_cache() / "sentences" / f"{hashlib.sha256(body.encode()).hexdigest()}.mean"
-        with suppress(OSError, DataError):
-            return np.float32(SHARE) * np.frombuffer(read_proven(path)[0], "<f4")
-        with suppress(InputError):  # it reads shorter texts than these
-            mean = self.encode_plain(SENTENCES).mean(0).astype("<f4")
-            if np.isfinite(mean).all():
-                write_cached(path, [mean.tobytes()])
-                return np.float32(SHARE) * mean
-        return np.zeros(self.dim, np.float32)
+        mean = np.empty(0, np.float32)
+        with suppress(OSError, ValueError):
+            mean = np.frombuffer(read_proven(path)[0], "<f4").astype(np.float32)
+        if mean.shape != (self.dim,) or not np.isfinite(mean).all():
+            mean = np.full(self.dim, np.nan, np.float32)
+            with suppress(InputError):  # it reads shorter texts than these
+                mean = self.encode_plain(SENTENCES).mean(0).astype(np.float32)
+            if not np.isfinite(mean).all():
+                return np.zeros(self.dim, np.float32)
+            write_cached(path, [mean.astype("<f4").tobytes()])
+        return np.float32(SHARE) * mean
 
     def encode_picture(self, pixels: Picture) -> Vector:
         """A picture as a video of one frame."""

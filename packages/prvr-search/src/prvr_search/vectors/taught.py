@@ -77,14 +77,19 @@ def read_taught(path: Path, spec: FeatureSpec) -> Taught | None:
         DataError: the file is damaged, or was made for something else.
     """
     try:
-        taught = parse_record(Taught, parse_json(str(read_proven(path)[0], "utf-8"), str(path)), str(path))
+        values = parse_json(bytes(read_proven(path)[0]).decode("utf-8", "replace"), str(path))
     except FileNotFoundError:
         return None
     except (DataError, OSError) as error:
         raise DataError(f"{error} {_MEND}") from error
-    if taught.encoder != encoder_key(spec):
-        raise DataError(f"{path}: expected a map of this encoder. {_MEND}")
-    return taught
+    taught = parse_record(Taught, values, str(path))
+    try:
+        fits = (taught.encoder, taught.matrix.shape) == (encoder_key(spec), (spec.joint_dim, spec.joint_dim))
+        if fits and np.isfinite(taught.matrix).all():
+            return taught
+    except ValueError:  # not a square
+        pass
+    raise DataError(f"{path}: expected a finite map of this encoder. {_MEND}")
 
 
 def write_taught(path: Path, taught: Taught) -> None:
