@@ -16,6 +16,7 @@ from film_collections import with_track
 
 from prvr.cli import main
 from prvr_search import Library, Query
+from prvr_search import library as library_module
 from prvr_search.store.features import encoder_key
 
 av = pytest.importorskip("av")
@@ -182,6 +183,16 @@ def test_lines_alone_need_no_encoder(
     with Library(films, encoder=NAME) as library:
         assert len(library.search("something red").hits) == 6
     assert len(log.read_text().splitlines()) == 6
+
+
+@pytest.mark.parametrize("update", [True, False])
+def test_a_search_of_lines_lists_the_folder_once(update: bool, films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search(films, "--subtitles", "lantern", encoder=None)
+    listings, list_videos = [], library_module.list_videos
+    monkeypatch.setattr(library_module, "list_videos", lambda *args: listings.append(args) or list_videos(*args))
+    with Library(films) as library:
+        assert library.search(Query(subtitles="lantern"), update=update).hits
+    assert len(listings) == 1
 
 
 def test_lines_follow_their_files(films: Path) -> None:

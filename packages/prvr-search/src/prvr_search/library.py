@@ -157,7 +157,7 @@ class Library:
             self.listed = self._listing()
         if checked.shows:
             return self.index.search(query, k, moments=moments, where=where)
-        videos = Videos([*self._entries(self._seen(self._listing())).values()])  # no model is needed
+        videos = Videos([*self._entries(self._seen(self.listed or self._listing())).values()])  # no model is needed
         lines = matching_lines(videos, self.store.lines, checked, searched_videos(videos, where))
         return SearchResult(str(checked), line_hits(videos, lines, moments)[:k], len(videos.entries), "exact")
 
