@@ -52,10 +52,8 @@ def renamed(tensors: Mapping[str, Tensor], table: Mapping[str, Any]) -> dict[str
     for name, tensor in tensors.items():
         layer, stacked, kind = part.sub(lambda match: table.get(match[0], ""), name).partition("in_proj_")
         if stacked:
-            views |= {
-                f"{layer}{one}_proj.{kind}": rows
-                for one, rows in zip("qkv", tensor.detach().tensor_split(3), strict=True)
-            }
+            thirds = zip("qkv", tensor.detach().tensor_split(3), strict=True)
+            views |= {f"{layer}{letter}_proj.{kind}": rows for letter, rows in thirds}
         else:
             views[layer] = tensor.detach()
     return views
@@ -316,12 +314,12 @@ def tensors(module: nn.Module, grad: bool = False) -> dict[str, Tensor]:
         if value is not None:
             values[entry.authors] = value[entry.index]
     # The curvatures of the released Lorentz blocks, which their code keeps in several places.
-    blocks = [
-        name.removesuffix("self.scale_alpha") for name in values if name.endswith("self.scale_alpha") and not grad
-    ]
+    blocks = [name.removesuffix("self.scale_alpha") for name in values if name.endswith("self.scale_alpha")]
+    if grad or not blocks:
+        return values
     inside = ("self.", f"{_LORENTZ}.", *(f"{_LORENTZ}.{linear}." for linear in _LINEARS))
-    places = [block + place for block, place in product(blocks, inside)]
-    return values | {f"{place}{CONSTANT}": torch.ones(()) for place in ([*places, ""] if places else [])}
+    places = ["", *map("".join, product(blocks, inside))]
+    return values | {f"{place}{CONSTANT}": torch.ones(()) for place in places}
 
 
 def released_decay(modules: Iterable[nn.Module]) -> dict[int, bool]:

@@ -170,22 +170,25 @@ class CandidateReranker(PretrainedModel):
         text: Float[Tensor, "*t d"],
         frames: Float[Tensor, "*v f d"],
         frame_mask: Bool[Tensor, "*v f"],
-        **draws: Any,
+        noise: Float[Tensor, "..."] | None = None,
+        timesteps: Int[Tensor, "b"] | None = None,
+        generator: torch.Generator | None = None,
     ) -> Float[Tensor, ""]:
         """The generation loss (eq. 9), the mean over rows.
 
         Args:
             target: `(b, n)` the relevant candidates, at least one in each row; or x_0 itself.
             text, frames, frame_mask: see the class.
-            draws: `noise`, `(b, n)` epsilon; `timesteps`, `(b,)` k; and `generator`, the source of what is not given:
-                those of [ConditionalDiffusion.loss][regdiff.ConditionalDiffusion.loss].
+            noise: `(b, n)` epsilon; None draws it.
+            timesteps: `(b,)` k; None draws one uniformly for each row.
+            generator: source of the draws.
 
         Raises:
             ValueError: as `denoise`, or (on the CPU) a row without a relevant candidate.
         """
         with self._full_precision():
             pairs = self._pairs(text, frames, frame_mask)
-        return self.loss_of_pairs(target, pairs, **draws)
+        return self.loss_of_pairs(target, pairs, noise=noise, timesteps=timesteps, generator=generator)
 
     def loss_of_pairs(
         self,
@@ -198,7 +201,7 @@ class CandidateReranker(PretrainedModel):
         Args:
             target: as in `loss`.
             pairs: the result of `pairs`.
-            draws: as in `loss`.
+            draws: noise, timesteps and generator, as in `loss`.
         """
         with self._full_precision():
             prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))

@@ -79,6 +79,7 @@ class DiffusionProcess:
 
     def __init__(self, network: CandidateDenoiser, output: Output, config: RerankerConfig) -> None:
         self.network, self.output, self.config = network, output, config
+        self.divergence = KLToTarget(config.loss_temperature)
         betas = {"trained_betas": beta_schedule(config), "timestep_spacing": config.spacing}
         scheduler = make_scheduler("ddim", config.steps, prediction_type="sample", **betas)
         # Methods and no closures: a copy of the re-ranker has a network of its own.
@@ -97,4 +98,4 @@ class DiffusionProcess:
         if self.config.loss == "mse":
             return mse(self.output.clean(scores), clean)
         positive = clean.clamp_min(0)
-        return KLToTarget(self.config.loss_temperature)(scores, positive / positive.sum(-1, keepdim=True))
+        return self.divergence(scores, positive / positive.sum(-1, keepdim=True))

@@ -89,13 +89,13 @@ def key_clip_scores(
         rows = (clips, frames) if unit else (unit_rows(clips), unit_rows(frames))
         by_clip, by_frame = ((unit_rows(text) @ x.flatten(0, 1).mT).unflatten(1, x.shape[:2]) for x in rows)
         best, key = by_clip.max(-1)
-        read = by_frame.gather(-1, key[..., None]).squeeze(-1)
+        by_key = by_frame.gather(-1, key[..., None]).squeeze(-1)
         if not dots:
-            return best, None, read, None, key
+            return best, None, by_key, None, key
         of_text, of_clips, of_frames = (x.norm(dim=-1) for x in (text, clips, frames))
-        of_read = of_frames[torch.arange(len(frames), device=key.device), key]
-        clip_dot, frame_dot = (by_clip * of_clips).amax(-1), read * of_read
-        return best, of_text[:, None] * clip_dot, read, of_text[:, None] * frame_dot, key
+        of_key = of_frames[torch.arange(len(frames), device=key.device), key]
+        clip_dot, frame_dot = (by_clip * of_clips).amax(-1), by_key * of_key
+        return best, of_text[:, None] * clip_dot, by_key, of_text[:, None] * frame_dot, key
 
 
 class KeyClipFrames(nn.Module):

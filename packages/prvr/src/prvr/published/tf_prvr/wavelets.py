@@ -17,7 +17,7 @@ _STILL = 1e-8  # of two unit frames: a smaller difference is none
 Frames = Float[np.ndarray, "t d"]
 """The frames of a video, of any precision."""
 Rows = Float64[np.ndarray, "t d"]
-"""Its frames as unit vectors."""
+"""The frames of a video as unit vectors."""
 Signal = Float64[np.ndarray, " s"]
 """A number for each step of time."""
 Spans = Int64[np.ndarray, "n 2"]
