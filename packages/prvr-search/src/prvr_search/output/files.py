@@ -42,7 +42,10 @@ def write_json(path: Path | str, results: Sequence[SearchResult]) -> None:
     Raises:
         prvr.data.DataError: the file cannot be written.
     """
-    rows = [vars(result) | {"hits": [*map(_shown, range(1, 1 + len(result.hits)), result.hits)]} for result in results]
+    rows = [
+        vars(result) | {"hits": [_hit_fields(rank, hit) for rank, hit in enumerate(result.hits, 1)]}
+        for result in results
+    ]
     text = json.dumps({"format": FORMAT, "results": rows}, default=_fields, ensure_ascii=False, allow_nan=False)
     unicode = _SURROGATE.sub(lambda letter: f"\\\\u{ord(letter[0]):x}", text)
     write_text(path, json.dumps(json.loads(unicode), indent=1) + "\n")
@@ -83,7 +86,7 @@ def csv_table(results: Sequence[SearchResult], place: Place = lambda video: vide
     return content.getvalue()
 
 
-def _shown(rank: int, hit: SearchHit) -> dict[str, Any]:
+def _hit_fields(rank: int, hit: SearchHit) -> dict[str, Any]:
     curve = [value if math.isfinite(value) else None for value in hit.relevance]
     return {"rank": rank, "start": hit.start, "end": hit.end, **vars(hit), "relevance": curve}
 

@@ -159,8 +159,8 @@ class SearchFilter:
     def numbers(self, videos: Sequence[Any]) -> list[int]:
         """The positions of the videos that pass, ascending, from their `prvr.encoders.VideoEntry`."""
         values = [(condition.passes, getattr(self, name)) for name, condition in CONDITIONS.items()]
-        given = [(passes, value) for passes, value in values if value not in ((), None)]
-        return [number for number, video in enumerate(videos) if all(passes(value, video) for passes, value in given)]
+        conditions = [(passes, value) for passes, value in values if value not in ((), None)]
+        return [n for n, video in enumerate(videos) if all(passes(value, video) for passes, value in conditions)]
 
 
 CONDITIONS: Mapping[str, Condition] = {

@@ -229,8 +229,8 @@ class VideoIndex:
             text = same_width([vector for q in group for vector in vectors[q]])
             # The video that a query asks for is one of its nearest.
             count = depth + any(asked[q].passage for q in group)
-            every = where or any(asked[q].then for q in group)
-            near = None if every else find_candidates(backend, snapshot, text, count)
+            is_exact = where or any(asked[q].then for q in group)  # of all videos, without candidates
+            near = None if is_exact else find_candidates(backend, snapshot, text, count)
             scores = video_scores(snapshot, text) if near is None else None
             firsts = [0, *np.cumsum([len(vectors[q]) for q in group])]
             for number, (q, own) in enumerate(zip(group, map(slice, firsts, firsts[1:]), strict=True)):

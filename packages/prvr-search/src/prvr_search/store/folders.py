@@ -128,8 +128,8 @@ class Folders:
 
     def encoder(self, folder: Path) -> FeatureSpec | None:
         """The features that a folder, or one above it, was last searched with."""
-        known = {record.path: record.encoder for record in self.all()}
-        return next(filter(None, map(known.get, (folder, *folder.parents))), None)
+        encoders = {record.path: record.encoder for record in self.all()}
+        return next(filter(None, map(encoders.get, (folder, *folder.parents))), None)
 
     def see(self, folder: Path, videos: Iterable[VideoPath]) -> None:
         """Notes where videos are now, each with its sha256."""

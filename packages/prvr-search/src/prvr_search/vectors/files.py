@@ -95,7 +95,7 @@ def windows_of(arrays: Arrays, first: int, stop: int) -> Arrays:
     return parts
 
 
-def _one_after_the_other(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
+def _concatenated(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -108,7 +108,7 @@ def write_vectors(folder: Path, vectors: Iterable[tuple[str, Arrays]]) -> set[Pa
     written, videos, size = set[Path](), dict[str, Arrays](), 0
 
     def write() -> None:
-        arrays = _one_after_the_other([*videos.values()])
+        arrays = _concatenated([*videos.values()])
         arrays[_VIDEOS] = np.frombuffer(bytes.fromhex("".join(videos)), np.uint8).reshape(-1, 32)
         arrays[_WINDOWS] = np.array([len(each["steps"]) for each in videos.values()])
         path = folder / f"{hashlib.sha256(arrays[_VIDEOS].tobytes()).hexdigest()}{SUFFIX}"
@@ -220,7 +220,7 @@ def embed(
             if kind.lengths:
                 part[f"{name}.lengths"] = np.linalg.norm(raw, axis=1).astype(np.float32)
         parts.append(part)
-    return {"times": times, **_one_after_the_other(parts)}
+    return {"times": times, **_concatenated(parts)}
 
 
 def cut_windows(rows: int, duration: float, rate: float, window: float | None, stride: float | None) -> Windows:

@@ -120,8 +120,8 @@ def shown(study: Study | None, cells: Sequence[Cell], choices: Choices) -> Itera
         table = first.table
         judged = dict[str, tuple[str, ...]]()
         if table.rule is not None:
-            found = verdicts(table, finished)
-            judged = {row: _judged(cell.row, found.get(row)) for row, cell in rows.items()}
+            verdict_of = verdicts(table, finished)
+            judged = {row: _judged(cell.row, verdict_of.get(row)) for row, cell in rows.items()}
         elif any(row.source for row in table.rows):
             judged = {row: (cell.row.source,) for row, cell in rows.items()}
         lines, group = list[Line](), ""

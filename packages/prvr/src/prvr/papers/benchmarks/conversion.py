@@ -68,18 +68,18 @@ def convert_benchmark(
     content = rules.read(Path(annotations).expanduser())
     entry_of = match_videos((v.id for videos in content.splits.values() for v in videos), features.video_ids)
     missing = _missing(content.splits, entry_of, features, allow_missing)
-    found = {split: [video for video in videos if video.id in entry_of] for split, videos in content.splits.items()}
+    available = {split: [video for video in videos if video.id in entry_of] for split, videos in content.splits.items()}
     captions = {
         split: [
             Caption(f"{video.id}#enc#{number}", video.id, line)
             for video in videos
             for number, line in enumerate(video.captions)
         ]
-        for split, videos in found.items()
+        for split, videos in available.items()
     }
     moments = {
         f"{video.id}#enc#{number}": moment
-        for videos in found.values()
+        for videos in available.values()
         for video in videos
         for number, moment in enumerate(video.moments)
     }
@@ -87,7 +87,7 @@ def convert_benchmark(
         "generator": "prvr convert benchmark",
         "data_set" if rules.untrimmed else "benchmark": name,
         "max_words": most,
-        "videos": lengths(found),
+        "videos": lengths(available),
         "captions": lengths(captions),
         "missing": lengths(missing),
         "uncaptioned": lengths(content.uncaptioned),
