@@ -30,8 +30,9 @@ from prvr.data.packed import Moments
 from prvr.losses import LossInputs, Term
 from prvr.models import build_retriever, load_pretrained
 from prvr.objective import Objective
+from prvr.published.dl_dkd.teacher import Teacher
 from prvr.systems import open_system
-from prvr.training import Splits, Teacher, TrainingError, train
+from prvr.training import Splits, TrainingError, train
 from prvr.types import Labels
 
 

@@ -11,15 +11,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from training_runs import Runs, make_config, same_end
 
+import prvr
+import prvr.training
 from prvr.config import Config, ConfigError
 from prvr.data import PackedSplit, TextData, VideoLoader, open_corpus, segment_mean, write_layout
 from prvr.errors import DataError, InputError
 from prvr.evaluation import evaluate, report_from_scores
 from prvr.models import build_retriever
-from prvr.published.dl_dkd.teacher import frame_cosines
+from prvr.published.dl_dkd.teacher import Teacher, frame_cosines
 from prvr.stages import Pipeline, ZeroShotSettings, ZeroShotStage
 from prvr.stages.joint_space import JointSplit
-from prvr.training import RunResult, Splits, Teacher, TrainingError
+from prvr.training import RunResult, Splits, TrainingError
 
 ALONE = {
     "loss__triplet": 0.0,
@@ -68,6 +70,10 @@ def test_scores_rank_as_the_system_does_with_its_stages_and_without_videos_held_
     videos, queries = numbers(splits.train)
     expected = scores[[queries[name] for name in part.query_ids]][:, [videos[name] for name in part.video_ids]]
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)
+
+
+def test_the_teacher_is_found_by_the_names_it_had() -> None:
+    assert prvr.Teacher is prvr.training.Teacher is Teacher
 
 
 @pytest.mark.parametrize("captions", [None, 2])

@@ -28,7 +28,7 @@ def extensions(what: str, others: bool = True) -> Iterator[Any]:
     Args:
         what: "commands", a module that registers commands when it is imported, and "converters", one that adds commands
             to `prvr convert`; "imported", a function to call after the modules of `--import`; the name of a registry,
-            such as "encoder", a module that registers parts; or what one place takes from elsewhere: "frame_teacher",
+            such as "encoder", a module that registers parts; or what one place takes from elsewhere: "teacher",
             "moments", "features", "frames", "write_videos", "attention", "graded", see the `EXTENSIONS` of
             `prvr.published`, `prvr.plot`, `prvr.papers` and `prvr_search`.
         others: False leaves out other distributions, and reads no metadata.

@@ -129,7 +129,7 @@ class Labels:
         videos: number of videos v.
         query_to_video: `(q,)` index of the video each query was written for.
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
-        teacher: `(q, v)` scores of the teacher, see `prvr.training.Teacher.scores`.
+        teacher: `(q, v)` scores of the teacher, see `prvr.Teacher.scores`.
         teacher_frames: `(q, l)` the teacher's cosines of queries with the frames of their videos, -inf past their ends.
         most_queries: the most queries of any video, if the host knows it; None: it has to wait for a device.
         words, word_mask: `(q, w, e)` and `(q, w)`, as of a batch.

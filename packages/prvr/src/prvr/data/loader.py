@@ -74,7 +74,7 @@ class VideoLoader:
         drop_last: leave out a last, smaller batch.
         shard: the part of each batch that is read, where several processes train.
         teacher: `(q, v)` scores of all queries with all videos, for `Batch.teacher`; None = no system teaches. See
-            `prvr.training.Teacher.scores`.
+            `prvr.Teacher.scores`.
 
     Attributes:
         teacher_frames: `(q, l)` its cosines of queries with the frames of their videos, see `Labels`; None at first.

@@ -19,8 +19,9 @@ from prvr.models import load_pretrained
 from prvr.papers.runs import Run
 from prvr.papers.study import Study
 from prvr.published.diffusionret.training import train_reranker
+from prvr.published.dl_dkd.teacher import Teacher
 from prvr.systems import System, open_system
-from prvr.training import EpochProgress, Teacher, no_progress, open_splits, train
+from prvr.training import EpochProgress, no_progress, open_splits, train
 from prvr.training.splits import cache_folder, run_corpus
 
 logger = logging.getLogger(__name__)

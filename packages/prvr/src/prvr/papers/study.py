@@ -33,7 +33,7 @@ from prvr.errors import DataError, PrvrError
 from prvr.evaluation.report import EvaluationReport
 from prvr.papers.runs import Choices, Run
 from prvr.reading import short
-from prvr.training.record import corpus_digest, data_digests, features_digest
+from prvr.training.record import data_digests
 
 PACKED = ".tar.xz"
 """The ending of a packed study."""
@@ -247,13 +247,13 @@ class Study:
             DataError: one was, or a seed of one of them with another checkpoint.
         """
         configs = {_data_key(run.settings): run.config for run in runs}
-        captions = {key: corpus_digest(config) for key, config in configs.items()}
-        features = {key[:3]: features_digest(config) for key, config in configs.items()}
+        digests = {key: data_digests(config) for key, config in configs.items()}
+        features = {key[:3]: now["features"] for key, now in digests.items()}
         checkpoints = {run.arm: run.folder for run in runs if run.folder is not None and run.folder.is_dir()}
         for path in sorted(self.results.glob("*.yaml")):
             record = _read_record(path)
             key = _data_key(record["settings"])
-            if key in configs and record.get("corpus") != captions[key]:
+            if key in configs and record.get("corpus") != digests[key]["corpus"]:
                 data = configs[key].data
                 raise DataError(
                     f"{path}: was measured on another corpus than {data.collection} in {data.root or 'the cache'}. "

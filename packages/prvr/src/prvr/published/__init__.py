@@ -30,12 +30,12 @@ __all__ = ["EXTENSIONS", "NAMES", "CheckpointError", "load_released", "names", "
 
 EXTENSIONS = {
     "converters": "prvr.published.cli",
-    "frame_teacher": "prvr.published.dl_dkd.teacher:frame_cosines",
     "moments": "prvr.published.tf_prvr:moments_of",
     "names": "prvr.published:NAMES",
     "presets": "prvr.published.diffusionret.run_config:resolved_preset",
     "stage": "prvr.published.stages",
     "systems": "prvr.published.diffusionret.run_config:retriever_of_run",
+    "teacher": "prvr.published.dl_dkd.teacher:teacher_scores",
     "train": "prvr.published.diffusionret.cli:train",
 }
 EXTENSIONS |= dict.fromkeys(
@@ -65,6 +65,7 @@ EXTENSIONS |= dict.fromkeys(
 NAMES = {
     "prvr.published.diffusionret": "CandidateReranker TokenRetriever",
     "prvr.published.diffusionret.released": "load_released_reranker",
+    "prvr.published.dl_dkd.teacher": "Teacher",
     "prvr.published.loading": "load_released",
 }
 """The names that it adds to `prvr`, by the modules that define them."""

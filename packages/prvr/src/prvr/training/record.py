@@ -23,34 +23,28 @@ from prvr.training.splits import run_corpus
 logger = logging.getLogger(__name__)
 
 
-def corpus_digest(config: Config) -> str:
-    """A hash of the captions of the training and the reported split, by which a corpus is recognised.
+def data_digests(config: Config) -> dict[str, str | None]:
+    """The hashes by which the captions and the features of a configuration are recognised.
+
+    Returns:
+        corpus: of the captions of the training and the reported split. features: of samples of them; None for a corpus
+        that prvr draws, whose features follow from their version, up to the rounding of the machine.
 
     Raises:
         prvr.data.DataError: the files are missing.
         prvr.training.TrainingError: `data.root` is missing.
     """
-    corpus = run_corpus(config)
-    files = {split: corpus.caption_file(split) for split in ("train", config.data.eval_split)}
-    return digest({split: hash_file(file) for split, file in files.items() if file.is_file()})[:16]
-
-
-def features_digest(config: Config) -> str | None:
-    """A hash of samples of the features, by which changed ones are recognised; None for a corpus that prvr draws.
-
-    Features that are drawn follow from their version, up to the rounding of the machine.
-
-    Raises:
-        prvr.data.DataError: the files are missing.
-    """
-    if config.data.root is None:
-        return None
-    corpus = run_corpus(config)
-    files = [*feature_files(corpus.feature_folder), corpus.query_file]
-    hashes: dict[str, Any] = {file.name: hash_sample(file) for file in files}
-    if (stream := config.model.stream) is not None:
-        hashes["stream"] = [hash_sample(file) for file in feature_files(corpus.stream_folder(stream.feature))]
-    return digest(hashes)[:16]
+    corpus, data = run_corpus(config), config.data
+    captions = {split: corpus.caption_file(split) for split in ("train", data.eval_split)}
+    features: dict[str, Any] = {}
+    if data.root is not None:
+        features = {file.name: hash_sample(file) for file in (*feature_files(corpus.feature_folder), corpus.query_file)}
+        if (stream := config.model.stream) is not None:
+            features["stream"] = [hash_sample(file) for file in feature_files(corpus.stream_folder(stream.feature))]
+    return {
+        "corpus": digest({split: hash_file(file) for split, file in captions.items() if file.is_file()})[:16],
+        "features": digest(features)[:16] if features else None,
+    }
 
 
 def environment(accelerator: Accelerator, precision: str) -> dict[str, Any]:
@@ -66,11 +60,6 @@ def environment(accelerator: Accelerator, precision: str) -> dict[str, Any]:
         "precision": precision,
         "float32_matmul": torch.get_float32_matmul_precision(),
     }
-
-
-def data_digests(config: Config) -> dict[str, Any]:
-    """The hashes of the captions and the features of a configuration, see `corpus_digest` and `features_digest`."""
-    return {"corpus": corpus_digest(config), "features": features_digest(config)}
 
 
 def changed_data(folder: Path, config: Config) -> list[str]:

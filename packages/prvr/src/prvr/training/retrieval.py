@@ -33,8 +33,8 @@ from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
 from prvr.training.record import keep_record
 from prvr.training.run_folder import Run, RunOptions
-from prvr.training.splits import Splits, Teacher, run_data
-from prvr.training.start import fit_start, load_start, start
+from prvr.training.splits import Splits, run_data
+from prvr.training.start import start
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
 from prvr.types import Batch, Counts, Labels, TextEmbedding, tensors_of, with_tensors
@@ -75,7 +75,7 @@ def train(
     splits: Splits | None = None,
     retriever: AnyRetriever | None = None,
     objective: Objective | None = None,
-    teacher: Teacher | None = None,
+    teacher: Any = None,
     **options: Unpack[RunOptions],
 ) -> RunResult:
     """Trains a retriever, keeps the best epoch, and evaluates it on the reported split.
@@ -92,7 +92,8 @@ def train(
         output: the run folder, new or empty; see `prvr.training.run_folder` for what it holds.
         splits: the data; None = what `config.data` names.
         retriever, objective: the model, which is trained in place; None = what `config` describes.
-        teacher: the system that `loss.distillation` learns from; None = the one that `train.teacher` names.
+        teacher: the [system][prvr.published.dl_dkd.teacher.Teacher] that `loss.distillation` learns from; None = the
+            one that `train.teacher` names.
         options: `resume` (continue the run in `output` from its last checkpoint, or start it), `device` ("cpu", or None
             for accelerate's choice), `progress`, `trackers`, and `on_epoch`, which may end the training after an epoch:
             the best epoch up to there is evaluated. See [RunOptions][prvr.training.RunOptions].
@@ -109,13 +110,7 @@ def train(
         config, run = data.config, data.run
         if splits is None:
             keep_record(run, config.train.precision, config)
-        if retriever is None:
-            fit_start(config, run, data.splits)
-            retriever = start(config, run)
-        if objective is None:
-            objective = Objective(config.loss, config.model, retriever.registers, retriever.moment_heads)
-            if config.train.start_from is not None and run.state is None:
-                load_start(config.train.start_from, retriever, objective)
+        retriever, objective = start(config, run, data.splits, retriever, objective)
         task = RetrievalTask(config, run.accelerator, retriever, objective, data.batches, data.splits.selection)
         steps = len(data.batches)
         optimizer, scheduler = task.optimizer(max(1, steps * config.train.epochs))

@@ -19,21 +19,32 @@ from prvr.training.splits import Splits, fitted
 logger = logging.getLogger(__name__)
 
 
-def fit_start(config: Config, run: Run, splits: Splits) -> None:
-    """Fits the kernel path of `model.start: kernel` to the training split, and saves it with new blocks in `best/`.
+def start(
+    config: Config,
+    run: Run,
+    splits: Splits,
+    retriever: AnyRetriever | None = None,
+    objective: Objective | None = None,
+) -> tuple[AnyRetriever, Objective]:
+    """The retriever and the objective that a run trains, with the weights that it starts from.
 
-    Nothing is done for another start, or where `best/` belongs to the state that a run continues from.
+    Args:
+        config: the configuration of the run.
+        run: its state and its `best/`, where a fit is saved before anything is trained.
+        splits: what `model.start: kernel` is fitted to.
+        retriever, objective: None = what `config` describes; an objective that is given keeps `train.start_from` out.
+
+    Raises:
+        prvr.data.DataError: there is no model of the name in `train.start_from`, or it is damaged.
+        TrainingError: it has other tensors.
     """
-    if not fitted(config) or _is_saved(run):
-        return
-
-    def fit() -> None:
-        with run.stop.at_once():  # nothing is trained yet
-            torch.manual_seed(derived_seed(config.train.seed, "weights"))
-            retriever = fitted_retriever(config, splits, run.accelerator.device)
-        replace_folder(run.folder.best, retriever.save_pretrained)
-
-    in_main(run.accelerator, fit)
+    if retriever is None:
+        retriever = _retriever(config, run, splits)
+    if objective is None:
+        objective = Objective(config.loss, config.model, retriever.registers, retriever.moment_heads)
+        if config.train.start_from is not None and run.state is None:
+            _load(config.train.start_from, retriever, objective)
+    return retriever, objective
 
 
 def fitted_retriever(
@@ -46,25 +57,30 @@ def fitted_retriever(
     return retriever
 
 
-def start(config: Config, run: Run) -> AnyRetriever:
-    """The retriever that a run starts from: that of `best/`, where `fit_start` or the run has saved it, or a new one.
+def _retriever(config: Config, run: Run, splits: Splits) -> AnyRetriever:
+    """A new retriever, fitted to the training split where it starts from a fit; that of `best/` where a run has one.
 
     A resumed run has saved what it started from: a backbone need not be there again.
     """
-    has_parts = getattr(config.model, "clip", None) is not None or config.model.own_modules
+    is_saved = run.folder.state.exists() and run.folder.best.is_dir()
+
+    def fit() -> None:
+        with run.stop.at_once():  # nothing is trained yet
+            torch.manual_seed(derived_seed(config.train.seed, "weights"))
+            retriever = fitted_retriever(config, splits, run.accelerator.device)
+        replace_folder(run.folder.best, retriever.save_pretrained)
+
+    if fitted(config) and not is_saved:
+        in_main(run.accelerator, fit)
     torch.manual_seed(derived_seed(config.train.seed, "weights"))
-    if fitted(config) or (_is_saved(run) and has_parts):
+    has_parts = getattr(config.model, "clip", None) is not None or config.model.own_modules
+    if fitted(config) or (is_saved and has_parts):
         return load_pretrained(run.folder.best)
     return build_retriever(config.model)
 
 
-def load_start(name: str, retriever: AnyRetriever, objective: Objective) -> None:
-    """Loads the weights of `train.start_from`, and the parameters of its losses where they are the same.
-
-    Raises:
-        DataError: there is no such model, or it is damaged.
-        TrainingError: it has other tensors.
-    """
+def _load(name: str, retriever: AnyRetriever, objective: Objective) -> None:
+    """Loads the weights of a model, and the parameters of its losses where they are the same."""
     folder, _ = model_files(shipped_model(name) or Path(name).expanduser())
     load_best(folder, retriever, other_heads=True)
     losses = "objective.safetensors"
@@ -74,7 +90,3 @@ def load_start(name: str, retriever: AnyRetriever, objective: Objective) -> None
         load_best(folder, objective, losses)
     except TrainingError as error:
         logger.warning("%s The losses start anew.", error)
-
-
-def _is_saved(run: Run) -> bool:
-    return run.folder.state.exists() and run.folder.best.is_dir()
