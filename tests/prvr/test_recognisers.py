@@ -28,7 +28,7 @@ from prvr_search.films import SubtitleLine, VideoFile, open_video
 from prvr_search.films.sound import read_sound
 from prvr_search.store.encoding import Update
 
-pytest.importorskip("av")
+av = pytest.importorskip("av")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -348,6 +348,27 @@ def test_sound_is_read_in_stretches_that_lose_nothing(tmp_path: Path) -> None:
         assert abs(np.abs(np.fft.rfft(piece)).argmax() * 2 - (200 + 100 * second)) <= 2
     with open_video(write_video(tmp_path / "silent.mp4", plain([9] * 10))) as video:
         assert list(read_sound(video)) == []
+
+
+def test_sound_after_a_gap_is_a_stretch_of_its_own(tmp_path: Path) -> None:
+    """So that its lines have the times at which it is heard."""
+    with (
+        av.open(str(write_film(tmp_path / "film.mkv", sound="flac"))) as film,
+        av.open(str(tmp_path / "gap.mkv"), "w") as container,
+    ):
+        streams = {stream: container.add_stream_from_template(stream) for stream in film.streams}
+        for packet in (packet for packet in film.demux() if packet.size):
+            if packet.stream.type == "audio" and packet.pts * packet.time_base >= 4:
+                packet.pts = packet.dts = packet.pts + int(3 / packet.time_base)
+            packet.stream = streams[packet.stream]
+            container.mux(packet)
+    with open_video(tmp_path / "gap.mkv") as video:
+        (first, before), (second, after) = read_sound(video)
+    length = len(before) / 16_000
+    assert abs(length - 4) < 0.2
+    assert abs(first) < 0.05
+    assert abs(second - (first + length + 3)) < 0.05
+    assert abs(length + len(after) / 16_000 - FILM_SECONDS) < 0.1
 
 
 def test_equal_names_of_other_models_are_other_recognisers(

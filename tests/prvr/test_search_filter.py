@@ -34,6 +34,7 @@ VIDEOS = [
         (SearchFilter(folders=["holiday [x]", "*/night"]), [1, 4]),
         (SearchFilter(folders=["."]), [0, 1, 2, 3, 4]),
         (SearchFilter(folders=["beach"]), []),
+        (SearchFilter(folders=["DAY 1"], names=["*.Mp4"]), [0]),
         (SearchFilter(names=["beach.*", "a.*"]), [0, 2, 3, 4]),
         (SearchFilter(folders=["day*"], names=["beach.mp4"]), [0, 2]),
         (SearchFilter(longer=20.0, shorter=20.0), [1]),

@@ -50,6 +50,12 @@ def test_what_is_folded(other: SearchHit, folded: bool) -> None:
         assert [names(each) for each in fold([first, second])] == [[ORIGINAL.video_id, other.video_id]]
 
 
+@pytest.mark.parametrize("between", [9, 10])
+def test_a_hit_is_folded_into_one_of_the_ten_before_it(between: int) -> None:
+    others = [hit(f"other {place}", 0.9, peak=place, width=1) for place in range(20, 20 + between)]
+    assert len(fold([ORIGINAL, *others, hit("a.webm", 0.88)])) == 1 + between + (between == 10)
+
+
 def test_short_videos_may_differ_by_half_a_second() -> None:
     lengths = (3.0, 3.4, 3.6)
     first, *others = (hit(str(length), 0.9, duration=length, peak=0, width=CURVE_PARTS // 2) for length in lengths)

@@ -94,6 +94,14 @@ def test_a_line_is_found_with_its_moment(films: Path) -> None:
         assert names(search(films, words))[0] == video  # as a sentence, which is about the picture too
 
 
+def test_a_line_that_is_shown_past_the_end_of_its_video_ends_with_it(films: Path) -> None:
+    later = "2\n00:00:07,000 --> 00:00:09,000\nThe cellar\n\n"
+    (films / "lantern.en.srt").write_text(f"1\n00:00:02,000 --> 00:00:06,000\nInto the attic\n\n{later}")
+    (hit,) = search(films, "--subtitles", "attic")
+    assert (hit["start"], hit["end"]) == (2.0, hit["video"]["duration"]) == (2.0, 4.0)
+    assert not search(films, "--subtitles", "cellar")
+
+
 def test_a_broken_file_costs_one_warning_and_the_video_is_searched(
     films: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,6 +115,17 @@ def test_wrong_time_stamps_lie_between_their_neighbours_and_others_stay(
         assert sum(is_wrong for _, _, is_wrong in mended) == len(wrong)
 
 
+@pytest.mark.parametrize(
+    ("interval", "ahead", "is_wrong"), [("1/10", 2, True), ("1/10", "9/10", False), ("1/2", 6, True), ("1/2", 4, False)]
+)
+def test_a_time_stamp_is_wrong_by_a_second_and_ten_intervals(interval: str, ahead: int | str, is_wrong: bool) -> None:
+    step = Fraction(interval)
+    stamps = [0 * step, step, step + Fraction(ahead), 2 * step, 3 * step, 4 * step]
+    mended = list(interpolate_stamps((stamp, "") for stamp in stamps))
+    assert [wrong for *_, wrong in mended] == [False, False, is_wrong, False, False, False]
+    assert mended[2][0] == (3 * step / 2 if is_wrong else stamps[2])
+
+
 @pytest.mark.parametrize(("name", "damaged"), [("b.mp4", (10, 20, 21)), ("b.mkv", (25, 26))])
 def test_time_stamps_that_jump_and_return_are_interpolated(tmp_path: Path, name: str, damaged: tuple[int, ...]) -> None:
     path = move_stamps(write_video(tmp_path / "a.mp4", plain(VALUES)), tmp_path / name, damaged)
