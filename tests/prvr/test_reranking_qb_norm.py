@@ -1,14 +1,18 @@
 """QB-Norm against the formula of its paper, query by query."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
+from prvr.errors import DataError
 from prvr.published.qb_norm import QBNormSettings, QBNormStage, QueryBank, qb_norm
 from prvr.stages import EncodedSplit
+from prvr.types import VideoEmbedding, tensors_of
 
 
 def loop(scores: torch.Tensor, bank: torch.Tensor, beta: float, top_k: int) -> list[list[float]]:
@@ -56,3 +60,23 @@ def test_bad_input() -> None:
     for bad, message in ((torch.rand(4, 2), "3 columns, the bank 2"), (torch.full((4, 3), torch.nan), "NaN in row 0")):
         with pytest.raises(ValueError, match=message):
             QueryBank.of(bad).normalise(torch.rand(2, 3))
+
+
+def test_a_bank_comes_back_whole_and_what_is_unknown_in_its_file_is_named(tmp_path: Path) -> None:
+    rows = torch.arange(24.0).view(2, 3, 4)
+    beside = {name: VideoEmbedding(frames=rows + shift) for shift, name in enumerate(("path", "stream"), 1)}
+    for videos in (VideoEmbedding(rows, 2 * rows), VideoEmbedding(rows, **beside)):
+        QBNormStage(torch.eye(3), videos).save(tmp_path)
+        stage = QBNormStage.load(QBNormSettings(), tmp_path, None)
+        before, after = tensors_of(videos), tensors_of(stage.videos)
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[name], after[name]) for name in before)
+    file = tmp_path / "bank.safetensors"
+    known = load_file(file)
+    for name in ("video.merged.sizes", "video.stream.colour", "text.colour", "sound", "sound.frames"):
+        save_file(known | {name: torch.ones(2)}, file)
+        with pytest.raises(DataError, match=rf"bank\.safetensors: .*{name.rpartition('.')[2]}"):
+            QBNormStage.load(QBNormSettings(), tmp_path, None)
+    save_file({name: tensor for name, tensor in known.items() if name != "text"}, file)
+    with pytest.raises(DataError, match="sentence"):
+        QBNormStage.load(QBNormSettings(), tmp_path, None)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from prvr.config.strict import Count, record
 from prvr.errors import DataError, InputError
+from prvr.models.pretrained import on_host
 from prvr.stages.matrix import ScoreMatrix
 from prvr.stages.stage import BOTH, STAGES, Encode, Rescore, Stage
 from prvr.types import Direction, TextEmbedding, Texts, VideoEmbedding, tensors_of
@@ -55,7 +56,7 @@ class QueryBank:
             raise InputError(
                 f"QB-Norm: scores are NaN in row {int(bank.isnan().any(1).int().argmax())}: remove this query"
             )
-        active = torch.zeros(bank.shape[1], dtype=torch.bool, device=bank.device)
+        active = bank.new_zeros(bank.shape[1], dtype=torch.bool)
         active[bank.topk(top_k, dim=1).indices.flatten()] = True
         return cls((beta * bank).logsumexp(0), active, beta)
 
@@ -162,7 +163,7 @@ class QBNormStage(Stage):
         tensors = {"text": self.texts} if isinstance(self.texts, Tensor) else tensors_of(self.texts, "text.")
         if self.videos is not None:
             tensors |= tensors_of(self.videos, "video.")
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, folder / _BANK)
+        save_file(on_host(tensors), folder / _BANK)
 
     @classmethod
     def load(cls, settings: QBNormSettings, folder: Path | None, encode: Encode | None) -> "QBNormStage":
@@ -183,21 +184,25 @@ class QBNormStage(Stage):
             tensors = load_file(path)
 
             def inside(part: str) -> dict[str, Any]:
-                names = [name for name in tensors if name.rpartition(".")[0] == part]
-                return {name.rpartition(".")[2]: tensors[name] for name in names}
+                return {name.removeprefix(part): tensors.pop(name) for name in [*tensors] if name.startswith(part)}
 
-            video, beside = inside("video"), inside("video.path")
-            if beside:
-                video["path"] = VideoEmbedding(**beside)
-            texts = tensors["text"] if "text" in tensors else TextEmbedding(**inside("text"))
+            video: dict[str, Any] = {
+                name: VideoEmbedding(**part) for name in ("path", "stream") if (part := inside(f"video.{name}."))
+            }
+            video |= inside("video.")
+            texts = tensors.pop("text") if "text" in tensors else TextEmbedding(**inside("text."))
+            if tensors:
+                raise TypeError(f"unknown tensors: {', '.join(tensors)}")
             return cls(texts, VideoEmbedding(**video) if video else None, settings)
         except (OSError, SafetensorError, TypeError) as error:
-            raise DataError(f"{path}: the bank of a qb_norm stage cannot be read ({error}). {_AGAIN}") from error
+            raise DataError(
+                f"{path}: the bank of a qb_norm stage cannot be read ({error}). Create the "
+                "pipeline again with prvr pipeline."
+            ) from error
 
 
 STAGES.register("qb_norm", QBNormStage, "Lowers the scores of videos that match every query.", QBNormSettings)
 
-_AGAIN = "Create the pipeline again with prvr pipeline."
 _BANK = "bank.safetensors"
 _BLOCK = 256
 """Rows of the bank that are scored at a time."""
