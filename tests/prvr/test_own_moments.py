@@ -20,7 +20,7 @@ from prvr.evaluation import EvaluationConfig, evaluate, find_moments
 from prvr.evaluation.tables import moment_baselines_table
 from prvr.losses import LossInputs, Term
 from prvr.models import load_pretrained, reconfigured
-from prvr.scoring import word_scores
+from prvr.scoring import max_scores, word_scores
 from prvr.stages import Pipeline, Stage
 from prvr.training import RetrievalTask, Splits, train
 from prvr.training.checkpoint import load_best
@@ -78,12 +78,33 @@ class OneRow(MeanPooling):
         return Scores(text @ video.clips[:, 0].mT)
 
 
-def test_moments_of_a_video_of_one_row_are_not_reported(packed: PackedSplit) -> None:
-    report = evaluate(OneRow(512, 48), packed, FEW)
+class BesideFrames(OneRow):
+    """Its vector stands beside frames, which the score weighs."""
+
+    weight = 0.0
+
+    def encode_video(self, clips, frames, frame_mask):
+        own = MeanPooling.encode_video(self, clips, frames, frame_mask)
+        return VideoEmbedding(own.clips.mean(1, keepdim=True), own.frames, frame_mask)
+
+    def score(self, text, video):
+        total = super().score(text, video).total
+        return Scores(total + self.weight * max_scores(text, video.frames, video.frame_mask)[0])
+
+
+@pytest.mark.parametrize("retriever", [OneRow, BesideFrames])
+def test_moments_of_a_video_of_one_row_are_not_reported(retriever: type[OneRow], packed: PackedSplit) -> None:
+    report = evaluate(retriever(512, 48), packed, FEW)
     assert report.moments == ()
     table = moment_baselines_table(report)
     assert table is not None
     assert "its videos have one row each" in str(table.caption)
+
+
+def test_frames_beside_one_clip_give_moments_where_the_score_reads_them(packed: PackedSplit) -> None:
+    retriever = BesideFrames(512, 48)
+    retriever.weight = 1e-3
+    assert len(evaluate(retriever, packed, FEW).moments) == 6
 
 
 def test_moments_that_are_all_short_are_told_once(packed: PackedSplit) -> None:

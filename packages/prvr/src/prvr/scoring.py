@@ -159,7 +159,7 @@ def row_scores(
 
     Returns:
         The scores, and where each row begins and ends as shares of the video, or None for equal parts; None in place of
-        both for a video of one row, which says nothing of when.
+        both for a video of one row, or of one clip beside frames that are not read, which says nothing of when.
 
     Examples:
         >>> from prvr.models import Retriever
@@ -188,6 +188,10 @@ def row_scores(
         return None
     if video.registers is not None:
         steps = replace(steps, registers=video.registers.expand(len(steps), -1, -1))
+    if frames is not None and clips is not None and clips.shape[1] == 1 and spans is None:
+        one, other = steps[:1], replace(steps[:1], frames=frames[:, :1] + 1)
+        if torch.equal(scorer.score(text, one).total, scorer.score(text, other).total):
+            return None
     return scorer.score(text, steps).total, None if spans is None or clips is None else spans[0]
 
 
