@@ -12,9 +12,12 @@ from matplotlib.figure import Figure
 from training_runs import StraightRuns
 
 import lorentz
+from prvr.config import load_config
 from prvr.data import PackedSplit
+from prvr.errors import InputError, TrainingError
 from prvr.evaluation import encode_split, find_moments, ranked_rows
 from prvr.evaluation.moments import ExampleQuery, Hit
+from prvr.models import build_retriever
 from prvr.plot import PlotInput, draw, sweep_figure
 from prvr.plot.embeddings import frame_spaces, moments_of_frames
 from prvr.plot.examples import examples_figure, pictures_of
@@ -101,6 +104,15 @@ class TestHyperbolic:
             angle = lorentz.exterior_angle(own, term.lift_text(text), term.c)
             aperture = lorentz.half_aperture(own, term.c, min_radius=given.config.loss["entailment"].min_radius)
         assert inside == pytest.approx(float((angle <= aperture).double().mean()))
+
+    def test_what_has_no_such_space_is_refused_by_name(self, given: PlotInput, tmp_path: Path) -> None:
+        shipped = open_system("toy-world")
+        with pytest.raises(TrainingError, match=r"objective\.safetensors: no such file\. A run of `prvr train` has it"):
+            entailment_of(PlotInput(shipped, shipped.config, "test", torch.device("cpu")))
+        config = load_config("kernel-toy", {"model.video_dim": 8, "model.query_dim": 8})
+        build_retriever(config.model).save_pretrained(tmp_path)
+        with pytest.raises(InputError, match=r"first stage has none\. Name a run with model\.branches both"):
+            entailment_of(PlotInput(open_system(tmp_path), config, "test", torch.device("cpu")))
 
 
 class TestRegisters:

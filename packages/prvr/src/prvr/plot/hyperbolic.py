@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -31,16 +30,21 @@ def entailment_of(inputs: PlotInput) -> tuple[Any, bool]:
 
     Raises:
         InputError: the first stage is none that the loss fits.
+        TrainingError: the parameters of the loss are not beside the weights.
     """
     first: Any = inputs.system.pipeline.first
     loss, folder = inputs.config.loss, inputs.system.folder
-    if not isinstance(first.config, ModelConfig):
-        raise InputError(f"{folder}: the entailment loss needs a model with one vector per query")
-    if not loss.weight("entailment"):
-        return entailment(loss["entailment"], first.config).to(inputs.device).eval(), False
-    objective = Objective(loss, first.config, first.registers)
-    load_best(folder / "best" if (folder / "best").is_dir() else folder, objective, "objective.safetensors")
-    return objective.get_submodule("entailment").to(inputs.device).eval(), True
+    if not isinstance(first.config, ModelConfig) or first.config.branches == "none":
+        raise InputError(
+            f"{folder}: the space is that of the entailment loss, which compares one vector per query with clips or "
+            "frames of blocks, and its first stage has none. Name a run with model.branches both, clips or frames."
+        )
+    term, trained = entailment(loss["entailment"], first.config), loss.weight("entailment") > 0
+    if trained:
+        objective = Objective(loss, first.config, first.registers)
+        load_best(folder / "best" if (folder / "best").is_dir() else folder, objective, "objective.safetensors")
+        term = objective.get_submodule("entailment")
+    return term.to(inputs.device).eval(), trained
 
 
 def lifted(term: Any, split: PackedSplit, encoded: EncodedSplit) -> tuple[dict[str, Float[Tensor, "_ m"]], float]:
@@ -95,10 +99,11 @@ def draw_hyperbolic(inputs: PlotInput, settings: HyperbolicSettings) -> "Figure"
     sample = torch.cat(list(groups.values()))
     pca = HoroPCA(2, c, center=False)
     plane = pca.fit_transform(sample)
-    marks = np.repeat([colours[name] for name in groups], [len(rows) for rows in groups.values()])
+    marks = [colours[name] for name, rows in groups.items() for _ in rows]
     order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(0))  # no kind lies on top
-    style = {"c": marks[order], "s": 5.0, "alpha": 0.6}
-    poincare_disk(plane[order], c, point_style=style, ax=right)
+    poincare_disk(
+        plane[order], c, point_style={"c": [marks[place] for place in order], "s": 5.0, "alpha": 0.6}, ax=right
+    )
     radius = min(1.0, 1.3 * float(torch.linalg.vector_norm(c**0.5 * to_poincare(plane, c), dim=-1).max()))
     right.axis([-1.04 * radius, 1.04 * radius] * 2)
     right.scatter(0, 0, s=80, marker="+", color="black", zorder=5)

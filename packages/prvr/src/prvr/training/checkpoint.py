@@ -304,6 +304,10 @@ def load_best(folder: Path, module: nn.Module, name: str = "model.safetensors", 
     """
     path = folder / name
     check_hashes(folder)
+    if not path.is_file():
+        raise TrainingError(
+            f"{path}: no such file. A run of `prvr train` has it: name one, or restore it from a backup."
+        )
     try:
         weights = load_file(path)
     except (SafetensorError, OSError) as error:
