@@ -144,6 +144,8 @@ def test_cosines_with_frames_are_those_of_a_joint_space(splits: Splits, tmp_path
     folder = write_layout(tmp_path / "narrow", TextData({"train": lines}), videos=videos, queries=narrow)
     with pytest.raises(DataError, match="no joint space"):
         frame_cosines(str(folder), split, length)
+    with pytest.raises(DataError, match=r"got \[\]\. Name the folder of a corpus, ROOT/COLLECTION\.$"):
+        frame_cosines(str(tmp_path), split, length)
 
 
 def test_captions_of_a_joint_space_may_stand_in_another_order_and_be_long(

@@ -214,6 +214,5 @@ def _choose_feature(folder: Path, collection: str) -> str:
     for name in (PUBLIC_FEATURES.get(collection, "frames"), "frames", *PUBLIC_FEATURES.values()):
         if name in names:
             return name
-    raise DataError(
-        f"{folder}: expected one folder or HDF5 file of frame features, got {names}. Set data.feature to one of them."
-    )
+    mend = "Set data.feature to one of them." if names else "Name the folder of a corpus, ROOT/COLLECTION."
+    raise DataError(f"{folder}: expected one folder or HDF5 file of frame features, got {names}. {mend}")
