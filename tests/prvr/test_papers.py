@@ -19,11 +19,12 @@ import torch
 import yaml
 from commands import explained
 from kills import killed
+from torch.utils.flop_counter import FlopCounterMode
 
 from prvr.cli import main
 from prvr.cli.options import bind, chosen_config
 from prvr.config import ConfigError, load_config, preset_names
-from prvr.errors import DataError
+from prvr.errors import DataError, InputError
 from prvr.evaluation import evaluate
 from prvr.models import AnyRetriever, build_retriever
 from prvr.papers import (
@@ -45,6 +46,7 @@ from prvr.papers import (
 from prvr.papers.plan import cost_of
 from prvr.papers.table import data_sets
 from prvr.published.diffusionret.run_config import reranker_run_config
+from prvr.systems import open_system
 from prvr.training import open_split
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -204,6 +206,11 @@ class TestFiles:
             read_table(written(tmp_path, rows=[{"name": "a"}, {"name": "a"}]))
         with pytest.raises(ConfigError, match="`over` goes with stage, evaluate or plot"):
             read_table(written(tmp_path, rows=[{"name": "a", "plot": {"what": "frames"}}]))
+        elsewhere = {"near": {"title": "near", "trained_on": "tvrr"}}
+        for changes in ({"sets": ["tvrr"]}, {"sets": ["near"], "data_sets": elsewhere}):
+            table = read_table(written(tmp_path, rows=[{"name": "a"}], **changes))
+            with pytest.raises(InputError, match="unknown data set 'tvrr'; did you mean tvr"):
+                cells_of(table, Choices())
 
 
 class TestStudy:
@@ -260,6 +267,12 @@ class TestStudy:
                 study.stored("a", 0)
         record.write_text("kind: evaluate\nsettings: {}\nover: a-0\nselection: 1.0\n")  # over itself
         assert study.selection("a", 0) == 1.0
+
+    def test_a_folder_around_a_run_names_it(self, done: Done) -> None:
+        folder = done.study.run_folder(done.row("full"))
+        for around in (folder.parent, done.study.folder):
+            with pytest.raises(DataError, match=rf"Name a run inside it: {around}.*run\.$"):
+                open_system(around)
 
     def test_a_packed_study_shows_the_same_tables_and_cannot_be_changed(
         self, done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -399,6 +412,27 @@ class TestShow:
         assert {row.count("|") for row in text.splitlines() if row.startswith("|")} == {5}
         assert any("not as in the paper" in note and "model.hidden=16" in note for note in found.notes)
 
+    def test_moments_are_columns_as_other_metrics(self, done: Done, tmp_path: Path) -> None:
+        columns = ["vcmr_r10_0.5", "r1", "v2t_r1", "svmr_r1_0.7"]
+        rows = [{"name": "full", "published": {"toy": [1.0, 2.0, None, 99.0]}}]
+        table, run = read_table(written(tmp_path, columns=columns, rows=rows)), done.row("full")
+        (found,) = shown(done.study, cells_of(table, done.choices), done.choices)
+        report = done.study.result(run).report
+        true = {(one.task, one.iou): one for one in report.moments}
+        expected = true["vcmr", 0.5].r10, report.text_to_video.r1, report.video_to_text.r1, true["svmr", 0.7].r1
+        assert tuple(number.values[0] for number in found.lines[0].ours) == expected
+        assert "| VCMR R10@0.5 | R@1 | V2T R@1 | SVMR R1@0.7 |" in markdown(found)
+        headings = [[str(column.header) for column in part.columns[1:]] for part in [*terminal_tables(found)][:-1]]
+        assert headings == [["VCMR R10@0.5"], ["R@1"], ["V2T R@1"], ["SVMR R1@0.7"]]
+        study = done.begun(tmp_path)
+        shutil.copytree(done.study.results, study.results)
+        (study.results / f"{run.arm}-1.yaml").unlink()
+        replace(report, moments=()).to_json(study.results / f"{run.key}.json")
+        (without,) = shown(study, cells_of(table, done.choices), done.choices)
+        assert [text for text, *_ in without.lines[0].texts()] == ["", f"{expected[1]:.1f}", f"{expected[2]:.1f}", ""]
+        with pytest.raises(ConfigError, match=r"unknown column 'svmr_r1_0\.6'; did you mean svmr_r1_0\.7"):
+            read_table(written(tmp_path, columns=["svmr_r1_0.6"]))
+
     def test_published_numbers_are_shown_without_a_study(self, tmp_path: Path) -> None:
         rows = [
             {"name": "full", "published": {"toy": [1.0, 20.0, 3.0]}, "source": "its table"},
@@ -441,6 +475,17 @@ def test_what_a_preset_costs_is_planned_from_the_data_that_it_reads(name: str, c
     cost = cost_of(Run("train", config, 0), data_sets()["toy"])
     assert cost.steps == config.train.epochs * math.ceil(60 / config.train.batch_size)
     assert cost.operations or not cost.parameters
+
+
+def test_a_run_whose_operations_cannot_be_counted_is_named(
+    cache: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(FlopCounterMode, "get_total_flops", lambda self: torch.ones(1, device="meta").item())
+    keys = {"data.collection": "toy-tiny", "data.cache_dir": cache, "model.hidden": 20}
+    for rate in (0.1, 0.2):
+        run = Run("train", load_config("gmmformer-toy", {**keys, "optim.lr": rate}), 0)
+        assert cost_of(run, data_sets()["toy"]).operations is None
+        assert f"{run.key}: the operations of a step cannot be counted: " in caplog.text
 
 
 def test_every_table_is_in_the_document_and_every_command_there_builds() -> None:

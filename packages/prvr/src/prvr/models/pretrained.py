@@ -177,9 +177,11 @@ def model_files(folder: Path) -> tuple[Path, Path | None]:
         )
     weights = next((place for place in (folder, folder / "best") if (place / WEIGHTS).is_file()), None)
     if weights is None:
+        runs = next((found for depth in (1, 2, 3) if (found := sorted(folder.glob("*/" * depth + "best")))), [])
+        mend = f"Name a run inside it: {runs[0].parent}" if runs else "Train at least one epoch, or name another folder"
         raise DataError(
             f"{folder}: neither a run of `prvr train` nor a folder written by save_pretrained: no {WEIGHTS} in it "
-            "or in its best/. Train at least one epoch, or name another folder."
+            f"or in its best/. {mend}."
         )
     files = [
         place / "config.yaml" for place in (weights, weights.parent)[: 2 if weights.name in ("best", "first") else 1]

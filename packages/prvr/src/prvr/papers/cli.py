@@ -241,7 +241,7 @@ class _Selected:
                 raise CommandError(f"--corpus {text}: expected SET=COLLECTION, for example tvr=my-tvr.")
             corpora[name] = collection
         root = None if args.data_root is None else str(Path(args.data_root).expanduser().resolve())
-        checkpoints = None if args.checkpoints is None else args.checkpoints.expanduser().resolve()
+        checkpoints = args.checkpoints and args.checkpoints.expanduser().resolve()
         choices = Choices(parsed_keys(keys), corpora, root, checkpoints)
         self.study = None if args.output is None else Study(args.output)
         self.choices = choices if self.study is None else self.study.choices(choices)

@@ -1,7 +1,6 @@
 """What the runs of tables would cost: parameters, operations, steps, and hours at a step that is timed here."""
 
 import logging
-import math
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -66,12 +65,15 @@ def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -
     captions = max(1, round(queries / videos)) if videos and queries else 5
     config = with_widths(run.config)
     train, read = config.train, config.data.captions_per_video
-    counts = _counts(config.model, config.loss, train.batch_size, min(captions, read or captions))
-    steps = None if videos is None else train.epochs * math.ceil(videos / train.batch_size)
+    parameters, operations = _counts(config.model, config.loss, train.batch_size, min(captions, read or captions))
+    if isinstance(operations, str):
+        logger.warning("%s: the operations of a step cannot be counted: %s", run.key, operations)
+        operations = None
+    steps = None if videos is None else train.epochs * -(-videos // train.batch_size)
     seconds = None
-    if device is not None:
-        seconds = _seconds_of_a_step(config, captions, torch.device(device)) if train.epochs else 0.0
-    return Cost(*counts, steps, seconds)
+    if device is not None and train.epochs:
+        seconds = _seconds_of_a_step(config, captions, torch.device(device))
+    return Cost(parameters, operations, steps, seconds)
 
 
 def plan_table(
@@ -91,7 +93,7 @@ def plan_table(
     hours, unfinished = 0.0, 0
     for run in runs:
         users = [cell for cell in cells if cell.run is not None and cell.run.key == run.key]
-        numbers = [""] * (5 if measure else 3)
+        numbers = list[str]()
         if run.kind == "train" and users:
             if run.arm not in costs:  # seeds cost the same
                 costs[run.arm] = cost_of(run, users[0].data, device if measure else None)
@@ -102,7 +104,7 @@ def plan_table(
             if measure:
                 ratio = (cost.seconds or 0) / (base.seconds or 1)
                 numbers += ["?" if cost.steps is None else f"{cost.hours:.1f}", f"{ratio:.2f}"]
-        finished = study is not None and study.exists and study.result(run) is not None
+        finished = study is not None and study.result(run) is not None
         if not finished:
             unfinished += 1
             hours += costs[run.arm].hours if run.arm in costs else 0
@@ -152,10 +154,10 @@ def random_batch(
     valid_frames, valid_words = (
         torch.arange(max(lengths)) < torch.tensor(lengths)[:, None] for lengths in (frames, words)
     )
-    rows, stream = 0 if model.stream is None else model.stream.max_rows, model.stream
+    stream = model.stream
     return Batch(
-        stream=None if stream is None else torch.randn(videos, rows, stream.dim, device=device),
-        stream_mask=None if stream is None else torch.ones(videos, rows, dtype=torch.bool),
+        stream=None if stream is None else torch.randn(videos, stream.max_rows, stream.dim, device=device),
+        stream_mask=None if stream is None else torch.ones(videos, stream.max_rows, dtype=torch.bool),
         clips=torch.randn(videos, model.num_clips, model.video_dim, device=device),
         frames=torch.randn(*valid_frames.shape, model.video_dim, device=device),
         frame_mask=valid_frames,
@@ -178,10 +180,10 @@ def _longest(model: AnyModelConfig, videos: int, captions: int, device: torch.de
 
 
 @lru_cache
-def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int) -> tuple[int, int | None]:
+def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int) -> tuple[int, int | str]:
     """Parameters, and operations of a step of some videos: counted once for runs of other seeds and rates.
 
-    Operations are counted by shapes alone; None if a part of the model reads values.
+    Operations are counted by shapes alone; if a part of the model reads values, what torch says of it.
     """
     with torch.random.fork_rng(devices=[]):
         retriever = build_retriever(model).to("meta")
@@ -189,7 +191,7 @@ def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int)
     if hasattr(backbone, "set_attn_implementation"):
         backbone.set_attn_implementation("eager")  # others look at numbers of the mask
     objective = Objective(loss, model, retriever.registers).to("meta")
-    batch, operations = _longest(model, videos, captions, "meta"), None
+    batch = _longest(model, videos, captions, "meta")
     try:
         with FlopCounterMode(display=False) as counter:
             total = objective(retriever(batch), batch, negatives="hard")["total"]
@@ -197,7 +199,7 @@ def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int)
                 total.backward()
         operations = counter.get_total_flops()
     except RuntimeError as error:
-        logger.warning("the operations of a step cannot be counted: %s", error)
+        operations = str(error)
     return sum(p.numel() for module in (retriever, objective) for p in module.parameters()), operations
 
 

@@ -145,8 +145,8 @@ def cells_of(
         prvr.ConfigError: a key or value that cannot be used.
     """
     data = {**data_sets(), **table.data_sets}
-    for name in (*(sets or ()), *choices.corpora):
-        if name not in data:
+    for name in (*(sets or table.sets), *choices.corpora, *(one.trained_on for one in data.values())):
+        if name is not None and name not in data:
             raise InputError(unknown_name("data set", name, data))
     searched = [{key: value} for key, values in table.search.items() for value in values]
     return [
@@ -229,8 +229,7 @@ def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, 
     if row.teacher is not None:
         keys["train.teacher"] = row.teacher  # its name: where its system lies is known when it is run
     config = load_config(base, keys, shared=True)
-    if row.epochs == "by_cost":
-        assert row.cost is not None
+    if row.epochs == "by_cost" and row.cost:
         config = load_config(base, keys | {"train.epochs": max(1, round(config.train.epochs / row.cost))}, shared=True)
     if (table.rule is not None or table.search) and row.kind not in _READY and config.train.protocol == "paper":
         raise InputError(

@@ -119,7 +119,7 @@ def shown(study: Study | None, cells: Sequence[Cell], choices: Choices) -> Itera
         first = next(iter(rows.values()))
         table = first.table
         judged = dict[str, tuple[str, ...]]()
-        if table.rule is not None:
+        if table.rule:
             verdict_of = verdicts(table, finished)
             judged = {row: _judged(cell.row, verdict_of.get(row)) for row, cell in rows.items()}
         elif any(row.source for row in table.rows):
@@ -143,7 +143,7 @@ def shown(study: Study | None, cells: Sequence[Cell], choices: Choices) -> Itera
             tuple(lines),
             tuple(notes),
             None if report is None else report.chance,
-            _JUDGED if table.rule is not None else ("source",) * bool(judged),
+            _JUDGED if table.rule else ("source",) * bool(judged),
         )
 
 
@@ -157,7 +157,7 @@ def _judged(row: Row, verdict: Verdict | None) -> tuple[str, ...]:
             return ""
         return f"{difference.value:+.1f} [{difference.interval.low:.1f}, {difference.interval.high:.1f}]"
 
-    numbers = [None if verdict.base is None else verdict.base.p_value, verdict.corrected]
+    numbers = [verdict.base and verdict.base.p_value, verdict.corrected]
     p_values = ["" if number is None else f"{number:.3f}" for number in numbers]
     cost = "" if row.cost is None else f"{row.cost:.2f}"
     return (cost, interval(verdict.base), *p_values, interval(verdict.control), verdict.text)
@@ -171,7 +171,7 @@ def _chosen(table: Table, finished: Mapping[str, Finished]) -> Iterator[str]:
         parts = [f"{name} {value}{' (edge of the search)' * (value in edges)}" for name, value in chosen.items()]
         tried = ", ".join(map(str, values))
         yield f"{key}: of {tried} the best on the split that selects: {', '.join(parts) or 'not finished'}"
-    if table.rule is not None:
+    if table.rule:
         yield (
             f"judged against {table.rows[0].name}, the base, in SumR, with 95 % intervals for new videos and new "
             "seeds; Holm: p corrected for the number of arms; cost: processor time of a step, that of the base being 1"
@@ -181,16 +181,23 @@ def _chosen(table: Table, finished: Mapping[str, Finished]) -> Iterator[str]:
 def _line(cell: Cell, group: str, results: Mapping[int, Result], judged: tuple[str, ...]) -> Line:
     row, columns = cell.row, cell.table.columns
     reports = [result.report for result in results.values() if result.report is not None]
-    ours = [Number(tuple(_metric(report, column) for report in reports)) if reports else None for column in columns]
+    values = [[x for report in reports if (x := _metric(report, column)) is not None] for column in columns]
+    ours = [Number(tuple(each)) if each else None for each in values]
     published = row.published.get(cell.set_name, (None,) * len(columns))
     picture = next((str(result.picture) for result in results.values() if result.picture is not None), None)
     return Line(group, row.name, tuple(results), tuple(ours), published, picture, judged)
 
 
-def _metric(report: EvaluationReport, column: str) -> float:
-    name = column.removeprefix("v2t_")
-    metrics = report.text_to_video if name == column else report.video_to_sets or report.video_to_text
-    return float(getattr(metrics, name))
+def _metric(report: EvaluationReport, column: str) -> float | None:
+    """The number of a column; None for moments that were not measured."""
+    match column.split("_"):
+        case ["v2t", name]:
+            metrics = report.video_to_sets or report.video_to_text
+        case [task, name, iou]:
+            metrics = next((one for one in report.moments if (one.task, str(one.iou)) == (task, iou)), None)
+        case _:
+            name, metrics = column, report.text_to_video
+    return metrics and float(getattr(metrics, name))
 
 
 def _notes(
@@ -211,13 +218,11 @@ def _notes(
         if config.train.average:
             protocol = f"mean of the weights at the ends of the last {config.train.average} epochs, none chosen"
         trained = any(result.record["kind"] not in ("checkpoint", "untrained") for result in results)
-        sizes = f"{len(report.query_ids):,} queries, {len(report.video_ids):,} videos"
         yield (
-            f"ours: {f'{protocol}; ' * trained}{report.split}, {sizes}; {TIES[report.ties]}; "
-            f"chance SumR {report.chance:.1f}"
+            f"ours: {f'{protocol}; ' * trained}{report.split}, {len(report.query_ids):,} queries, "
+            f"{len(report.video_ids):,} videos; {TIES[report.ties]}; chance SumR {report.chance:.1f}"
         )
-    seeds = {line.seeds for line in lines if line.seeds}
-    if seeds:
+    if seeds := {line.seeds for line in lines if line.seeds}:
         most = max(seeds, key=len)
         fewer = [line.name for line in lines if line.seeds and line.seeds != most]
         yield f"seeds {', '.join(map(str, most))}" + (f"; not all of {', '.join(fewer)}" if fewer else "")
@@ -233,38 +238,26 @@ def _notes(
         yield table.note
 
 
-def heads(columns: Sequence[str]) -> list[str]:
-    """The headings of columns.
-
-    Examples:
-        >>> heads(["r1", "v2t_mdr"])
-        ['R@1', 'V2T MdR']
-    """
-    return [("V2T " if column.startswith("v2t_") else "") + COLUMNS[column.removeprefix("v2t_")] for column in columns]
-
-
 def terminal_tables(table: Shown) -> Iterator[RenderableType]:
     """For the terminal: in each cell our number, then the published one, then the difference.
 
-    Text to video and video to text are tables of their own, so that each fits 80 columns; the notes stand below the
-    last one.
+    Text to video, video to text and moments are tables of their own, so that each fits 80 columns; the notes stand
+    below the last one.
     """
     published = table.has_results and any(number is not None for line in table.lines for number in line.published)
-    legend = "in a cell: ours, mean±standard deviation over seeds; published; difference" if published else ""
-    places = range(len(table.columns))
-    parts = [[place for place in places if table.columns[place].startswith("v2t_") == back] for back in (False, True)]
-    parts = [part for part in parts if part] or [[]]
+    legend = "in a cell: ours, mean±standard deviation over seeds; published; difference" * published
+    headings = [COLUMNS[column] for column in table.columns]
+    kinds = [head.rpartition(" ")[0] for head in headings]
+    parts = [[place for place, each in enumerate(kinds) if each == kind] for kind in dict.fromkeys(kinds)] or [[]]
     for part in parts:
-        last = part is parts[-1]
-        columns = heads([table.columns[place] for place in part])
-        printed = new_table(table.title, None, [""], columns)
+        printed = new_table(table.title, None, [""], [headings[place] for place in part])
         printed.columns[0].min_width = 20
         for line in table.lines:
             if line.group:
                 printed.add_row(Text(line.group, "italic"))
             texts = line.texts()
             printed.add_row(Text(line.name), *("\n".join(filter(None, texts[place])) or "-" for place in part))
-            if line.picture is not None and last:
+            if line.picture is not None and part is parts[-1]:
                 printed.add_row(Text(f"  {line.picture}"))
         yield printed
     if table.judged:
@@ -280,7 +273,7 @@ def _rows(table: Shown) -> Iterator[list[str]]:
 
     A heading above rows is a row of one cell.
     """
-    yield ["", *heads(table.columns), *table.judged]
+    yield ["", *(COLUMNS[column] for column in table.columns), *table.judged]
     for line in table.lines:
         if line.group:
             yield [line.group]
@@ -325,11 +318,11 @@ def latex(table: Shown) -> str:
     )
 
 
+_TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash ", "±": r"$\pm$", "~": r"\textasciitilde "}
+
+
 def _tex(text: str) -> str:
-    text = text.replace("\\", r"\textbackslash ")
-    for character in "&%$#_{}":
-        text = text.replace(character, "\\" + character)
-    return text.replace("±", r"$\pm$").replace("->", r"$\to$").replace("~", r"\textasciitilde ")
+    return text.translate(str.maketrans(_TEX)).replace("->", r"$\to$")
 
 
 def sweep_picture(table: Table, parts: Sequence[Shown]) -> "Figure":
@@ -359,4 +352,4 @@ def sweep_picture(table: Table, parts: Sequence[Shown]) -> "Figure":
     if not any(seeds for points in curves.values() for _, seeds, _ in points):
         raise InputError(f"{table.name}: no finished rows to draw. Run the table first.")
     chance = parts[0].chance if len(parts) == 1 and table.sweep.column == "sumr" else None
-    return sweep_figure(curves, xlabel=table.sweep.xlabel, ylabel=heads([table.sweep.column])[0], chance=chance)
+    return sweep_figure(curves, xlabel=table.sweep.xlabel, ylabel=COLUMNS[table.sweep.column], chance=chance)

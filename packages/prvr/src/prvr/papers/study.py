@@ -124,8 +124,8 @@ class Study:
                 raise DataError(
                     f"{self.path}: was started with other {what} ({text}). Leave them out, or choose another folder."
                 )
-        root = stored.root if options.root is None else options.root
-        return replace(stored, root=root, checkpoints=options.checkpoints or stored.checkpoints)
+        checkpoints = options.checkpoints or stored.checkpoints
+        return replace(stored, root=options.root or stored.root, checkpoints=checkpoints)
 
     def begin(self, choices: Choices) -> None:
         """Writes study.yaml, if the folder is new, or corpora or checkpoints have moved.
@@ -217,7 +217,7 @@ class Study:
 
     def run_folder(self, run: Run) -> Path:
         """The run folder of a run that trains; the folder of the weights for others."""
-        return run.folder if run.folder is not None else self.runs / run.key / "run"
+        return run.folder or self.runs / run.key / "run"
 
     def has_weights(self, run: Run) -> bool:
         """Whether the weights of a run that trains are there."""

@@ -13,13 +13,21 @@ from prvr.config import ConfigError, preset_names, read_yaml_file, validated
 from prvr.config.load import read_yaml
 from prvr.config.strict import STRICT
 from prvr.errors import InputError, unknown_name
+from prvr.evaluation.lists import IOUS
+from prvr.evaluation.metrics import RECALLS
 from prvr.types import Untrained
 
-COLUMNS = {
+_METRICS = {
     "r1": "R@1", "r5": "R@5", "r10": "R@10", "r100": "R@100",
     "sumr": "SumR", "rsum": "Rsum", "mdr": "MdR", "mnr": "MnR",
 }  # fmt: skip
-"""Metrics that a column may hold, text to video, and their headings; with `v2t_` before the name, video to text."""
+COLUMNS = (
+    _METRICS
+    | {f"v2t_{name}": f"V2T {head}" for name, head in _METRICS.items()}
+    | {f"{t}_r{k}_{iou}": f"{t.upper()} R{k}@{iou}" for t in ("svmr", "vcmr") for k in RECALLS for iou in IOUS}
+)
+"""Metrics that a column may hold and their headings: text to video; `v2t_` video to text; moments in the query's own
+video (`svmr_`) and in the corpus (`vcmr_`) by the least overlap with the true one."""
 
 Kind = Literal["train", "stage", "evaluate", "checkpoint", "untrained", "plot", "history"]
 
@@ -211,12 +219,13 @@ class Table:
             raise InputError("search: expected one key, and only rows that train with its values")
         if self.rule is not None and not self.rows[0].is_arm:
             raise InputError(f"arms: {self.rows[0].name!r} is the base, as the first of them: it must run and be shown")
-        for column in (*self.columns, *((self.sweep.column,) if self.sweep else ())):
-            if column.removeprefix("v2t_") not in COLUMNS:
+        for column in (*self.columns, *([self.sweep.column] if self.sweep else [])):
+            if column not in COLUMNS:
                 raise InputError(unknown_name("column", column, COLUMNS))
-        for row in self.rows:
-            above = names[: names.index(row.name)]
-            for what, other in (("over", row.over), ("control", row.control), ("teacher", row.teacher)):
+        for place, row in enumerate(self.rows):
+            above = names[:place]
+            for what in ("over", "control", "teacher"):
+                other = getattr(row, what)
                 if other is not None and other not in above:
                     raise InputError(f"row {row.name!r}: {what} {other!r}, expected the name of a row above it")
                 if other is not None and what != "control" and self.row(other).untrained is not None:
@@ -273,18 +282,18 @@ def read_table(name: str | Path) -> Table:
         >>> table.columns, len(table.rows)
         (('r1', 'r5', 'r10', 'r100', 'sumr'), 8)
     """
-    path = Path(name)
+    path, name = Path(name), str(name)
     if path.suffix in (".yaml", ".yml"):
-        return _table(read_yaml_file(path), path.stem, str(path))
-    if str(name) not in table_names():
-        raise InputError(unknown_name("table", str(name), table_names()))
+        return _table(read_yaml_file(path), name)
+    if name not in table_names():
+        raise InputError(unknown_name("table", name, table_names()))
     text = (_folder("tables") / f"{name}.yaml").read_text(encoding="utf-8")
-    return _table(read_yaml(text, str(name)), str(name), str(name))
+    return _table(read_yaml(text, name), name)
 
 
-def _table(values: Mapping[str, Any], name: str, source: str) -> Table:
+def _table(values: Mapping[str, Any], source: str) -> Table:
     """A table of the values of a file; `arms` are rows that a rule judges."""
-    values = {"name": name, **values}
+    values = {"name": Path(source).stem, **values}
     if "arms" in values:
         values |= {"rows": values.pop("arms"), "rule": values.get("rule") or {}}
     if isinstance(values.get("rows"), list):
@@ -303,16 +312,19 @@ def _with_published(row: Any, table: Mapping[str, Any], source: str) -> Any:
     every = {
         name: dict(zip(field.columns, numbers, strict=True)) for name, numbers in field.row(named).published.items()
     }
-    columns, sets = table.get("columns", ()), table.get("sets", ())
     return {
         **row,
-        "published": {name: [every[name].get(column) for column in columns] for name in sets if name in every},
+        "published": {
+            name: [every[name].get(column) for column in table.get("columns", ())]
+            for name in table.get("sets", ())
+            if name in every
+        },
     }
 
 
 def data_sets() -> Mapping[str, DataSet]:
     """The data sets that tables name, by name: those of the papers, and those that prvr draws."""
-    text = (_folder("sets.yaml")).read_text(encoding="utf-8")
+    text = _folder("sets.yaml").read_text(encoding="utf-8")
     return {name: validated(DataSet, values, f"set {name}") for name, values in read_yaml(text, "sets.yaml").items()}
 
 
