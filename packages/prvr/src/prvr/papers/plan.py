@@ -1,6 +1,7 @@
 """What the runs of tables would cost: parameters, operations, steps, and hours at a step that is timed here."""
 
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -69,7 +70,7 @@ def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -
     if isinstance(operations, str):
         logger.warning("%s: the operations of a step cannot be counted: %s", run.key, operations)
         operations = None
-    steps = None if videos is None else train.epochs * -(-videos // train.batch_size)
+    steps = None if videos is None else train.epochs * math.ceil(videos / train.batch_size)
     seconds = None
     if device is not None and train.epochs:
         seconds = _seconds_of_a_step(config, captions, torch.device(device))

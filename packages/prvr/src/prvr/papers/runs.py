@@ -229,7 +229,8 @@ def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, 
     if row.teacher is not None:
         keys["train.teacher"] = row.teacher  # its name: where its system lies is known when it is run
     config = load_config(base, keys, shared=True)
-    if row.epochs == "by_cost" and row.cost:
+    if row.epochs == "by_cost":
+        assert row.cost is not None
         config = load_config(base, keys | {"train.epochs": max(1, round(config.train.epochs / row.cost))}, shared=True)
     if (table.rule is not None or table.search) and row.kind not in _READY and config.train.protocol == "paper":
         raise InputError(
