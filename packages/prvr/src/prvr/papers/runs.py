@@ -266,6 +266,8 @@ def _deciding(record: Any, prefix: str = "") -> tuple[dict[str, Any], dict[str, 
     blocks = {block["space"] for block in everything.get("model.blocks", ())}
     if "lorentz" not in blocks or everything["model.compat.lorentz"] == "released":
         left_out.add("model.compat.lorentz_start")
+    if everything.get("model.start") != "kernel":  # nothing is fitted
+        left_out |= {key for key in everything if key.startswith(("fit.", "model.path."))}
     values = {prefix + key: value for key, value in everything.items() if key not in left_out}
     return values, {key: value for key, value in _defaults(record, prefix).items() if key in values}
 
