@@ -1,8 +1,9 @@
 """Filters of a search: what passes is what a plain loop over the records says, and the best of it are found."""
 
 import re
+import time
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +53,26 @@ def test_a_time_without_a_zone_is_local() -> None:
     assert SearchFilter(before=at).numbers(videos) == [0]
 
 
+def test_a_day_is_the_one_that_results_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filmed in India, found from Berlin, where it was still the day before."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    india = [replace(VIDEOS[0], filmed="2010-02-03T04:05:06+05:30")]
+    day, here = datetime(2010, 2, 3), datetime(2010, 2, 2, 23, 35, 6).astimezone()
+    assert SearchFilter(after=day, before=datetime(2010, 2, 3, 5)).numbers(india) == [0]
+    assert SearchFilter(before=day).numbers(india) == []
+    assert SearchFilter(after=here, before=here + timedelta(seconds=1)).numbers(india) == [0]
+
+
 def test_what_nothing_can_meet_is_refused() -> None:
     day = datetime(2026, 1, 2)
     for name, conditions in (
         ("names", {"names": ["a", ""]}), ("shorter", {"shorter": -1.0}), ("longer", {"longer": 3.0, "shorter": 2.0}),
         ("after", {"after": day, "before": day}),
     ):  # fmt: skip
-        with pytest.raises(InputError, match=name):
+        with pytest.raises(InputError, match=name) as caught:
             SearchFilter(**conditions)
+        assert "datetime" not in str(caught.value)
 
 
 def test_a_condition_is_an_option_a_parameter_and_an_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

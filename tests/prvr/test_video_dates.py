@@ -62,7 +62,7 @@ def test_a_name_says_when(name: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("suffix", "tags", "expected"),
     [
-        (".mp4", {"creation_time": "2005-08-01T10:00:00Z"}, "2005-08-01T10:00:00+00:00 container"),
+        (".mp4", {"creation_time": "2005-08-01T10:00:00Z"}, "2005-08-01T12:00:00+02:00 container"),
         (
             ".mov",
             {
@@ -71,7 +71,8 @@ def test_a_name_says_when(name: str, expected: str) -> None:
             },
             "2019-07-12T23:30:00+09:00 container",
         ),
-        (".mkv", {"creation_time": "2005-08-01T10:00:00Z"}, "2005-08-01T10:00:00+00:00 container"),
+        (".mp4", {"creation_time": "2005-12-31T23:30:00Z"}, "2006-01-01T00:30:00+01:00 container"),
+        (".mkv", {"creation_time": "2005-08-01T10:00:00Z"}, "2005-08-01T12:00:00+02:00 container"),
         (".mp4", {"creation_time": "1904-01-01T00:00:00Z"}, "2018-05-06T00:00:00+02:00 name"),
         (".mp4", {"creation_time": "1970-01-01T00:00:00Z"}, "2018-05-06T00:00:00+02:00 name"),
         (".mp4", {"creation_time": "2035-01-01T00:00:00Z"}, "2018-05-06T00:00:00+02:00 name"),
@@ -104,7 +105,7 @@ def test_a_film_of_2005_that_was_copied_yesterday_is_found(collection: Collectio
     (answer,) = json.loads((tmp_path / "a.json").read_text())["results"]
     dates = {hit["video"]["id"]: (hit["video"]["filmed"], hit["video"]["filmed_by"]) for hit in answer["hits"]}
     assert dates == {
-        "red.mp4": ("2005-08-01T10:00:00+00:00", "container"),
+        "red.mp4": ("2005-08-01T12:00:00+02:00", "container"),
         "VID_20040102_030405.mp4": ("2004-01-02T03:04:05+01:00", "name"),
         "day 2/blue.mp4": ("2026-03-01T13:00:00+01:00", "file"),
     }

@@ -312,7 +312,7 @@ def film_date(stated: str, name: str, mtime_ns: int) -> tuple[str, DateSource]:
         mtime_ns: when the file was last changed, in ns since 1970.
 
     Returns:
-        ISO 8601 with the zone, that of the container where it says one, else that of this computer; and what says so.
+        ISO 8601 with the zone, that of the container where it says one but UTC, else that of this computer; and what says so.
 
     Examples:
         >>> date, source = film_date("", "day 1/VID-20190712-WA0003.mp4", 0)
@@ -332,8 +332,8 @@ def film_date(stated: str, name: str, mtime_ns: int) -> tuple[str, DateSource]:
 
 
 def _local(date: datetime) -> datetime:
-    """A date with its zone, or else that of this computer."""
-    return date if date.tzinfo else date.astimezone()
+    """A date with its zone, or that of this computer where it has none, or UTC, which most cameras write."""
+    return date if date.utcoffset() else date.astimezone()
 
 
 def _is_plausible(date: datetime) -> bool:

@@ -5,7 +5,7 @@ It imports nothing but the errors: the command line reads it before it imports t
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -51,9 +51,18 @@ def _is_below(folders: Sequence[str], video: Any) -> bool:
     return False
 
 
-def filmed(video: Any) -> float:
-    """When the video of a `prvr.encoders.VideoEntry` was filmed, in seconds since 1970; before then negative."""
-    return datetime.fromisoformat(video.filmed).timestamp() if video.filmed else video.mtime_ns / 1e9
+def filmed(video: Any, zone: Any = UTC) -> float:
+    """When the video of a `prvr.encoders.VideoEntry` was filmed, in seconds since 1970; before then negative.
+
+    Args:
+        video: the video.
+        zone: of a time to compare with; None: as if the clock at the place, which results show, were that of this
+            computer.
+    """
+    if not video.filmed:
+        return video.mtime_ns / 1e9
+    date = datetime.fromisoformat(video.filmed)
+    return (date if zone else date.replace(tzinfo=None)).timestamp()
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,8 @@ class SearchFilter:
     Args:
         folders: folders, as they begin the id of a video, or patterns of ids; one of them has to match.
         names: patterns of file names, the last part of the id; one of them has to match.
-        after: the video was filmed at this time or later, see `prvr_search.films.info`; without a zone, local.
+        after: the video was filmed at this time or later, see `prvr_search.films.info`; without a zone, by the
+            clock at the place.
         before: the video was filmed earlier than this.
         longer: minimum duration in seconds.
         shorter: maximum duration in seconds.
@@ -98,7 +108,7 @@ class SearchFilter:
         Condition(
             "after",
             "time",
-            lambda time, video: filmed(video) >= time.timestamp(),
+            lambda time, video: filmed(video, time.tzinfo) >= time.timestamp(),
             "Filmed after",
             "videos filmed on this date or later",
         ),
@@ -108,7 +118,7 @@ class SearchFilter:
         Condition(
             "before",
             "time",
-            lambda time, video: filmed(video) < time.timestamp(),
+            lambda time, video: filmed(video, time.tzinfo) < time.timestamp(),
             "Filmed before",
             "videos filmed before this date",
         ),
@@ -151,7 +161,8 @@ class SearchFilter:
 
         no_duration = self.longer is not None and self.shorter is not None and self.longer > self.shorter
         if no_duration or (self.after and self.before and self.after.timestamp() >= self.before.timestamp()):
-            raise InputError(f"{self}: no video can be both longer and shorter, or filmed both after and before")
+            given = ", ".join(f"{name}={value}" for name, value in vars(self).items() if value not in ((), None))
+            raise InputError(f"{given}: no video can be both longer and shorter, or filmed both after and before")
 
     def __bool__(self) -> bool:
         return self != SearchFilter()
