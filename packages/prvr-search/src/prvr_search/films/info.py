@@ -312,7 +312,8 @@ def film_date(stated: str, name: str, mtime_ns: int) -> tuple[str, DateSource]:
         mtime_ns: when the file was last changed, in ns since 1970.
 
     Returns:
-        ISO 8601 with the zone, that of the container where it says one but UTC, else that of this computer; and what says so.
+        ISO 8601 with the zone, that of the container where it says one but UTC, else that of this computer; and
+            what says so.
 
     Examples:
         >>> date, source = film_date("", "day 1/VID-20190712-WA0003.mp4", 0)
