@@ -21,6 +21,7 @@ FRAMES = 60
 RATES = {
     "film.mov": (Fraction(24000, 1001), "01:00:00:00"),
     "drop.mov": (Fraction(30000, 1001), "00:59:59;20"),
+    "whole.mov": (Fraction(30000, 1001), "01:00:00:00"),
     "pal.mp4": (Fraction(25), "10:00:00:00"),
     "tv.mxf": (Fraction(25), "09:59:59:00"),
     "none.mkv": (Fraction(25), ""),
@@ -82,12 +83,21 @@ def test_a_moment_is_a_clip_right_to_the_frame(tmp_path: Path, name: str, suffix
     assert spans == [[offset, math.ceil(Fraction(1, 2) * rate)], [offset + 24, 12]]
     if suffix == ".otio":
         late = read[1]
-        assert late.media_reference.available_range.start_time.to_timecode() == (timecode or "00:00:00:00")
+        begin = late.media_reference.available_range.start_time
+        assert begin.to_timecode(begin.rate, ";" in timecode) == (timecode or "00:00:00:00")
         assert late.media_reference.available_range.duration.value == FRAMES
         assert late.media_reference.target_url == film.as_uri()
         assert late.metadata["prvr"] == {"query": "a dog; runs = #1", "score": 0.5}
     if name == "drop.mov" and suffix == ".edl":  # 20 + 24 frames later: a minute begins with frame 2
         assert "01:00:00;14" in target.read_text()
+    if name == "whole.mov" and suffix == ".edl":  # its timecode drops nothing
+        assert " 01:00:00:24 01:00:01:06 " in target.read_text()
+    if suffix == ".xml" and timecode:
+        stated = ElementTree.parse(target).find(".//clipitem/file/timecode")
+        assert stated is not None
+        assert stated.findtext("string") == timecode
+        assert stated.findtext("displayformat") == ("DF" if ";" in timecode else "NDF")
+        assert len(ElementTree.parse(target).findall(".//clipitem/file/timecode")) == 1
 
 
 def test_a_variable_rate_has_that_of_its_standard(tmp_path: Path) -> None:
@@ -102,8 +112,10 @@ def test_a_variable_rate_has_that_of_its_standard(tmp_path: Path) -> None:
 
 def test_what_a_format_cannot_hold_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     films = [write(tmp_path / name, *RATES[name]) for name in RATES]
-    with pytest.raises(InputError, match=r"one frame rate; got 1 queries and 23\.976, 25, 29\.97"):
+    with pytest.raises(InputError, match=r"one frame rate; got 1 queries and 23\.976, 25, 29\.97, 30"):
         write_timeline(tmp_path / "a.edl", [found(*films)])
+    with pytest.raises(InputError, match=r"got 1 queries and 29\.97, 30 frames per second"):
+        write_timeline(tmp_path / "a.edl", [found(tmp_path / "drop.mov", tmp_path / "whole.mov")])
     with pytest.raises(InputError, match=r"ends in \.otio, \.edl"):
         write_timeline(tmp_path / "a.mp4", [found(*films)])
     assert not [*tmp_path.glob("a.*")]

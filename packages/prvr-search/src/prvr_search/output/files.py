@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from html import escape
 from pathlib import Path
@@ -180,17 +181,21 @@ def timeline(
             except VideoError as error:
                 logger.warning("not in the timeline: %s", error)
                 continue
-            rate, zero = _clock(otio, info)
-            rates.add(rate)
+            zero, kind = _clock(otio, info)
+            rate = zero.rate
+            if suffix == ".edl" and kind == "NDF" and ";" in zero.to_timecode():  # of this rate the adapter writes DF
+                zero = time(zero.value, round(rate))
+            rates.add(zero.rate)
             length = max(1, round((info.duration or hit.video.duration) * rate))
-            whole = span(zero, time(length, rate))
-            source = otio.schema.ExternalReference(place(hit.video), whole)
+            whole = span(zero, time(length, zero.rate))
+            about = {"fcp_xml": {"timecode": {"displayformat": kind}}}
+            source = otio.schema.ExternalReference(place(hit.video), whole, about)
             source.name = printable(hit.video.id.rpartition("/")[2])
             for moment in sorted(hit.moments, key=lambda moment: moment.start):
                 first = min(length - 1, math.floor(moment.start * rate + _ROUNDING))
                 stop = min(length, max(first + 1, math.ceil(moment.end * rate - _ROUNDING)))
                 about = {"prvr": {"query": track.name, "score": moment.score}}
-                part = span(zero + time(first, rate), time(stop - first, rate))
+                part = span(zero + time(first, zero.rate), time(stop - first, zero.rate))
                 track.append(otio.schema.Clip(source.name, source.deepcopy(), part, about))
         cuts.tracks.append(track)
     if suffix == ".edl" and (len(rates) > 1 or len(results) > 1):
@@ -208,17 +213,16 @@ def timeline(
         raise InputError(f"{suffix} cannot hold this timeline ({error}). Write .otio.") from error
 
 
-def _clock(otio: Any, info: Film) -> tuple[float, Any]:
-    """The rate of a film, and the timecode of its first frame."""
+def _clock(otio: Any, info: Film) -> tuple[Any, str]:
+    """The timecode of the first frame of a film, at its rate, and whether it drops numbers: DF or NDF."""
     rate = info.frame_rate or 25.0
     if info.base_rate and abs(info.base_rate - rate) <= _NEAR * rate:  # of a variable rate, without dropped frames
         rate = info.base_rate
     standard = otio.opentime.RationalTime.nearest_valid_timecode_rate(rate)
     rate = standard if abs(standard - rate) <= _NEAR * rate else rate
-    try:
-        return rate, otio.opentime.from_timecode(info.timecode or "00:00:00:00", rate)
-    except ValueError:  # none of this rate
-        return rate, otio.opentime.RationalTime(0, rate)
+    with suppress(ValueError):  # none, or none of this rate
+        return otio.opentime.from_timecode(info.timecode, rate), "DF" if ";" in info.timecode else "NDF"
+    return otio.opentime.RationalTime(0, rate), ""
 
 
 def write_chapters(path: Path | str, results: Sequence[SearchResult]) -> None:
