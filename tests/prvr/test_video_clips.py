@@ -271,6 +271,9 @@ def test_a_library_takes_models_of_clips(model: str, here: Path, capsys: pytest.
         assert library.search(Query(image=np.zeros((48, 64, 3), np.uint8))).hits
     with Library("films", home="library", device="cpu") as library:
         assert library.update().encoded == []
+    with Library("films", home="library", device="cpu", rate=0.5) as library:  # of the folder's encoder
+        assert len(library.update().encoded) == 2
+        assert library.features().rate == 0.5
     assert main(["library", "films", "--library", "library"]) == 0
     assert "clips per second" in " ".join(capsys.readouterr().out.replace("│", " ").split())
 

@@ -467,7 +467,7 @@ class Library:
         name = self._encoder_name or (spec and spec.encoder.name)
         if spec is None or (is_first and (name in ENCODERS or (self._encoder_name and is_own(self._encoder_name)))):
             if self._encoder is None:
-                name = name or default_encoder(listing.videos)
+                name = name or (last.encoder if last else default_encoder(listing.videos))  # last: at another rate
                 tried = {spec.encoder for spec in self.store.specs().values()}
                 self._encoder = open_encoder(name, self._device, download=self._download, tried=tried)
             rate = last.rate if last and last.encoder.name == self._encoder.identity.name else None
