@@ -329,7 +329,7 @@ def film_date(stated: str, name: str, mtime_ns: int) -> tuple[str, DateSource]:
             if _is_plausible(date := datetime.fromisoformat(text)):
                 return _local(date).isoformat(), source
     date = datetime.fromtimestamp(mtime_ns // 10**9, UTC)
-    return _local(date).astimezone().isoformat(), "file"
+    return _local(date).isoformat(), "file"
 
 
 def _local(date: datetime) -> datetime:

@@ -61,8 +61,7 @@ def filmed(video: Any, zone: Any = UTC) -> float:
     """
     if not video.filmed:
         return video.mtime_ns / 1e9
-    date = datetime.fromisoformat(video.filmed)
-    return (date if zone else date.replace(tzinfo=None)).timestamp()
+    return datetime.fromisoformat(video.filmed if zone else video.filmed[:19]).timestamp()
 
 
 @dataclass(frozen=True)
@@ -161,8 +160,10 @@ class SearchFilter:
 
         no_duration = self.longer is not None and self.shorter is not None and self.longer > self.shorter
         if no_duration or (self.after and self.before and self.after.timestamp() >= self.before.timestamp()):
-            given = ", ".join(f"{name}={value}" for name, value in vars(self).items() if value not in ((), None))
-            raise InputError(f"{given}: no video can be both longer and shorter, or filmed both after and before")
+            raise InputError(
+                f"longer={self.longer}, shorter={self.shorter}, after={self.after}, before={self.before}: no video can "
+                "be both longer and shorter, or filmed both after and before"
+            )
 
     def __bool__(self) -> bool:
         return self != SearchFilter()
