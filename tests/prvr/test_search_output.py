@@ -174,14 +174,14 @@ def test_every_output_names_what_was_folded(tmp_path: Path) -> None:
 
 
 def test_a_line_is_told_by_its_kind_in_place_of_a_score(tmp_path: Path) -> None:
-    """The score of a line is of another kind, and may be 0 where most videos have its words."""
+    """The score of a line is of another kind, and may be 0 where most videos have its words; where it is, is shown."""
     lines = {kind: replace(hit(), lines=(SubtitleLine(1.0, 2.0, "a", kind=kind),)) for kind in ("", "said", "written")}
     for kind, answer in lines.items():
         source = kind or "subtitles"
-        (row,) = (line.split() for line in shown(result(answer)).splitlines() if "0:12" in line)
-        assert row[1:4] == ["a.mp4", source, "0:12-0:18"]
+        (row,) = (line.split() for line in shown(result(answer)).splitlines() if "a.mp4" in line)
+        assert row[1:4] == ["a.mp4", source, "0:01-0:02"]
         write_html(tmp_path / "a.html", [result(answer)])
-        assert f"0:12-0:18 of 2:08, {source}" in text_of((tmp_path / "a.html").read_text("utf-8"))
+        assert f"0:01-0:02 of 2:08, {source}" in text_of((tmp_path / "a.html").read_text("utf-8"))
         assert [row["line_kind"] for row in csv_rows(tmp_path, result(answer))] == [kind]
 
 

@@ -91,7 +91,8 @@ def test_a_line_is_found_with_its_moment(films: Path) -> None:
         assert names(hits) == [video]
         assert (hits[0]["start"], hits[0]["end"]) == (start, end)
         assert hits[0]["lines"] == [{"start": start, "end": end, "text": text, "language": language, "kind": ""}]
-        assert names(search(films, words))[0] == video  # as a sentence, which is about the picture too
+        first, *_ = search(films, words)  # as a sentence, which is about the picture too
+        assert (first["video"]["id"], first["start"], first["end"]) == (video, start, end)
 
 
 def test_a_line_that_is_shown_past_the_end_of_its_video_ends_with_it(films: Path) -> None:

@@ -76,13 +76,14 @@ class SearchHit:
 
     @property
     def start(self) -> float:
-        """Start of the best moment, in seconds from the start of the video."""
-        return self.moments[0].start
+        """Start of the best line or else moment, in seconds from the start of the video."""
+        return (self.lines or self.moments)[0].start
 
     @property
     def end(self) -> float:
-        """End of the best moment, in seconds."""
-        return self.moments[0].end
+        """Its end, in seconds."""
+        end = (self.lines or self.moments)[0].end
+        return min(end, self.video.duration or end)
 
 
 @dataclass(frozen=True)
@@ -157,8 +158,9 @@ def _are_duplicates(hit: SearchHit, other: SearchHit) -> bool:
     longer = max(hit.video.duration, other.video.duration)
     if abs(hit.video.duration - other.video.duration) > max(0.5, 0.01 * longer):
         return False
-    shared = min(hit.end, other.end) - max(hit.start, other.start)
-    if shared < OVERLAP * (max(hit.end, other.end) - min(hit.start, other.start)):
+    moment, second = hit.moments[0], other.moments[0]
+    shared = min(moment.end, second.end) - max(moment.start, second.start)
+    if shared < OVERLAP * (max(moment.end, second.end) - min(moment.start, second.start)):
         return False
     curve, another = np.array(hit.relevance), np.array(other.relevance)
     differences = np.abs(np.subtract(curve, another, out=np.zeros(len(curve)), where=curve != another))

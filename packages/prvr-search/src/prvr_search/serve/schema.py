@@ -80,9 +80,9 @@ class HitResponse(Record):
     score: float
     """score of the video for the query; higher is better"""
     start: float
-    """start of the best moment, in seconds"""
+    """start of the best line or else moment, in seconds"""
     end: float
-    """end of the best moment, in seconds"""
+    """its end, in seconds"""
     moments: list[Moment]
     """disjoint, best first"""
     relevance: list[float | None]

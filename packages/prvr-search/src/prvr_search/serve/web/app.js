@@ -145,8 +145,7 @@ function card(hit, scale) {
     mark(item, from);
     playMoment(hit, scale, moment);
   };
-  // of a video that was found by what is said, what one wants to see is where that is
-  const best = hit.lines[0] ?? hit.moments[0];
+  const best = { start: hit.start, end: hit.end };
 
   const open = make("button", "open");
   open.setAttribute("aria-label", `${hit.rank}. ${hit.video.name}, play ${span(best)}`);
@@ -284,10 +283,8 @@ function listExports(kinds) {
     button.title = kind === "csv" ? "Save these results as a table" : "Save these moments as a timeline for editors";
     button.addEventListener("click", async () => {
       const hits = [...results.querySelectorAll(".card")].map((item) => shown.hits[item.dataset.rank - 1]);
-      const rows = hits.map(({ video, lines, moments, score }) => {
-        const { start, end } = lines[0] ?? moments[0];
-        return { key: video.key, start, end: Math.max(end, start + 0.1), score: score ?? undefined, lines: lines.slice(0, 1) };
-      });
+      const rows = hits.map(({ video, start, end, lines, score }) => (
+        { key: video.key, start, end: Math.max(end, start + 0.1), score: score ?? undefined, lines: lines.slice(0, 1) }));
       const body = JSON.stringify({ kind, query: shown.query.slice(0, 1000), hits: rows });
       try {
         await save("api/export", { method: "POST", body, headers: { "Content-Type": "application/json" } });
