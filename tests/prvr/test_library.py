@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import MISSING, fields
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,6 +72,21 @@ def test_folders_that_cannot_be_listed_end_nothing(collection: Collection) -> No
         assert collection.said.count("cannot be listed") == 1
         assert "pruned: 0 videos" in collection.library("--prune")
     collection.check(4, everything)
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a disk that keeps any time")
+@pytest.mark.parametrize("seconds", [-(2**37), 2**40])
+def test_a_film_of_no_year_is_named_and_the_others_are_searched(seconds: int, collection: Collection) -> None:
+    with TemporaryDirectory(dir="/dev/shm") as place:
+        new = film(Path(place) / "new.mp4", 0, 90)
+        os.utime(new, (seconds, seconds))
+        (collection.films / "disk").symlink_to(place)
+        for _ in range(2):
+            assert sorted(collection.search()) == [*ALL]
+            assert "disk/new.mp4: last changed before 1678 or after 2261" in collection.said
+            assert "damaged" not in collection.said
+        new.touch()
+        collection.check(4, [*ALL, "disk/new.mp4"])
 
 
 # Disks that come and go.

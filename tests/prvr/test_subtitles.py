@@ -114,6 +114,16 @@ def test_a_broken_file_costs_one_warning_and_the_video_is_searched(
     assert names(search(films, "--subtitles", "mended")) == ["broken.mp4"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are UTF-8")
+def test_a_film_whose_name_is_not_utf_8_has_its_subtitles(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for suffix in (".mp4", ".en.srt"):
+        (films / f"lantern{suffix}").rename(films / f"lantern \udcff\n{suffix}")
+    for _ in range(2):
+        assert names(search(films, "--subtitles", "lantern")) == ["lantern \\udcff\n.mp4"]
+    (films / "lantern \udcff\n.en.srt").unlink()
+    assert search(films, "--subtitles", "lantern") == []
+
+
 CHINESE = ["晚上好，请进来吧。", "我们明天早上去城里。"]
 JAPANESE = ["こんばんは、お元気ですか。", "明日の朝、町へ行きます。", "どうぞお入りください。", "本当にありがとう。"]
 FRENCH = ["Où êtes-vous allés hier soir ?", "À l’hôtel, près du café."]

@@ -81,6 +81,8 @@ def list_videos(folder: Path, exclude: Iterable[str] = ()) -> Listing:
                 elif suffix not in SUFFIXES and suffix not in FORMATS:
                     others += 1
                 elif stat.S_ISREG((status := entry.stat()).st_mode):
+                    if abs(status.st_mtime_ns) >= 2**63:  # in a year that few systems know
+                        raise OSError("last changed before 1678 or after 2261; touch it")
                     if status.st_dev not in volumes:
                         volumes[status.st_dev] = volume_of(Path(entry.path))
                     file = VideoPath(

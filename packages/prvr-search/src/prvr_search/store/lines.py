@@ -116,7 +116,8 @@ class Lines:
                     sources[video.sha256, key] = film.digest, partial(read, film)
             for file, language in listing.subtitles.get(video.id, ()) if video.sha256 else ():
                 state = f"{file.size} {file.mtime_ns} {file.inode} {file.changed_ns}"
-                sources[video.sha256, file.file] = state, partial(_parsed, file, language)
+                name = file.file.encode("utf-8", "backslashreplace").decode()  # SQLite takes no other text
+                sources[video.sha256, name] = state, partial(_parsed, file, language)
         with self._lock:
             tables = self._tables()
             rows = tables.execute("SELECT sha256, path, state FROM sources")
