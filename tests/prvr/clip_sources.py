@@ -53,7 +53,8 @@ class BruteBackend:
     name = "brute"
 
     def sync(self, source: ClipSource) -> None:
-        self.clips, self.rows = source.clips, np.concatenate([*source.blocks()]).reshape(-1, source.dim)
+        self.pack, self.clips = source.name, source.clips
+        self.rows = np.concatenate([*source.blocks()]).reshape(-1, source.dim)
 
     def nearest(self, text: np.ndarray, vectors: int) -> list[np.ndarray]:
         return [*np.argsort(-text @ self.rows.T, axis=1)[:, :vectors] // self.clips]

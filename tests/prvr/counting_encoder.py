@@ -19,9 +19,10 @@ class Colours:
     """
 
     dim = joint_dim = word_dim = 3
+    weights = "version 1"
 
     def __init__(self, name: str, device: object) -> None:
-        self.identity = Identity(name, weights="version 1", preprocessing="mean colour")
+        self.identity = Identity(name, weights=self.weights, preprocessing="mean colour")
 
     def prepare(self, pixels: np.ndarray) -> np.ndarray:
         return pixels.mean((0, 1), dtype=np.float32)
@@ -48,6 +49,15 @@ class Colours:
                 file.write(f"{text}\n")
         total = self.words(text).sum(0)
         return total / np.linalg.norm(total)
+
+
+class Turned(Colours):
+    """Takes each colour of a sentence for the next one."""
+
+    weights = "version 2"
+
+    def words(self, text: str) -> np.ndarray:
+        return np.roll(super().words(text), 1, axis=1)
 
 
 def film(path: Path, colour: int, shade: int = 200) -> Path:

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -149,6 +150,59 @@ def test_a_flipped_bit_of_what_cannot_be_made_again_is_said(kind: str, collectio
         assert "Traceback" not in said
         path.write_bytes(content)
     assert collection.encodings == 3
+
+
+def test_files_of_a_kind_that_change_places_change_no_answer(collection: Collection) -> None:
+    """Vectors of two models, means of two encoders, maps of two folders: each proves itself, but is not of its name."""
+    other, captions = collection.base / "other", collection.base / "captions.csv"
+    shutil.copytree(collection.films, other)
+    taught = [("blue red green", collection.films), ("red green blue", other)]
+    for colours, folder in taught:
+        lines = (f"{name},{colour}\n" for name, colour in zip(ALL, colours.split(), strict=True))
+        captions.write_text("video,text\n" + "".join(lines))
+        collection.run("teach", str(folder), str(captions), "--encoder", NAME)
+    kinds = [(collection.films, "taught", NAME), (other, "zero-shot", "counting_encoder:Turned")]
+    kinds += [(other, model, NAME) for model in ("taught", "zero-shot", "training-free")]
+    asked = "something red", "--json", "-"
+    commands = [
+        ["search", str(folder), *asked, "--model", model, "--encoder", encoder] for folder, model, encoder in kinds
+    ]
+    clean = [collection.run(*words) for words in commands]
+    for suffix in (".vectors", ".mean", ".taught"):
+        paths = sorted(collection.base.rglob(f"*{suffix}"))
+        assert len(paths) > 1
+        for first, second in pairwise(paths):
+            contents = first.read_bytes(), second.read_bytes()
+            first.write_bytes(contents[1])
+            second.write_bytes(contents[0])
+            for words, answer in zip(commands, clean, strict=True):
+                status = main(words)
+                out, said = collection.capsys.readouterr()
+                assert out == answer if status == 0 else suffix == ".taught", (suffix, words)
+                assert "Traceback" not in said
+            if suffix == ".taught":
+                first.write_bytes(contents[0])
+                second.write_bytes(contents[1])
+    assert [collection.run(*words) for words in commands] == clean
+
+
+def test_a_note_of_a_move_that_is_cut_short_begins_no_library(collection: Collection) -> None:
+    """Nor does the place of a disk that is not there."""
+    place = collection.base / "disks" / "big disk"
+    collection.library("--move", str(place))
+    (note,) = collection.home.glob("moved.txt")
+    content = note.read_bytes()
+    for length in range(len(os.fsencode(collection.base)), len(content) - 1):
+        note.write_bytes(content[:length])
+        assert "not found; the library was moved there" in collection.refusal("search", "red")
+    note.write_bytes(content)
+    place.rename(collection.base / "away")
+    place.mkdir()
+    assert "Connect its disk" in collection.refusal("search", "red")
+    assert [*place.iterdir()] == []
+    place.rmdir()
+    (collection.base / "away").rename(place)
+    collection.check(3)
 
 
 def test_a_file_of_vectors_that_is_cut_under_a_search_is_made_again(collection: Collection) -> None:
@@ -322,6 +376,24 @@ def test_no_link_leads_out_of_the_library(collection: Collection) -> None:
         collection.capsys.readouterr()
         collection.run("library", str(collection.films), *option, status=2 if "--drop" in option else 0)
     assert files(mine) == before
+
+
+@pytest.mark.parametrize("part", ["claims", "folders", "features/0123456789abcdef"])
+def test_a_link_in_a_library_of_others_costs_nothing_of_mine(part: str, collection: Collection) -> None:
+    """Not what is used up at the end (locks), put aside (damaged files) or taken over (those of earlier versions)."""
+    mine, other = collection.base / "mine", shutil.copytree(collection.home, collection.base / "other")
+    mine.mkdir()
+    for name in ("letter.txt", "package.json", "encoder.json", "process-1", "a.damaged"):
+        (mine / name).write_text("precious")
+    before = files(mine)
+    shutil.rmtree(other / part, ignore_errors=True)
+    (other / part).symlink_to(mine)
+    for command in (["search", "red"], ["library", "--prune"], ["library", "--update"], ["library", "--verify"]):
+        name, *options = command
+        main([name, str(collection.films), *options, "--encoder", NAME, "--library", str(other)])
+        assert "Traceback" not in collection.capsys.readouterr().err
+        assert before.items() <= files(mine).items(), command
+    assert files(mine) == before or part == "folders"
 
 
 def test_what_a_library_says_of_a_film_reaches_no_terminal_raw(collection: Collection) -> None:

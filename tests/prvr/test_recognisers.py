@@ -154,12 +154,12 @@ def test_a_flipped_bit_never_changes_a_line(collection: Collection) -> None:
     for seed in range(2 * FLIPS):
         (path,) = (path for path in collection.home.rglob("*.features") if b"a red wall" in path.read_bytes())
         flip(path, Random(seed))
-        if seed % 2:
+        for _ in range(2):  # as long as the lines are missing
             out = collection.library("--verify", status=1)
             assert "does not match its hash" in out
             assert "damaged: 1 video; the next search, or --recognise, makes them again" in out
-        assert lines(collection, "red") == {}
-        assert seed % 2 or "does not match its hash" in collection.said
+            assert lines(collection, "red") == {}
+            assert "does not match its hash" in collection.said
         collection.library("--recognise", NAME)
         assert lines(collection, "red wall") == RED
         assert len(recognised(collection)) == 5 + seed

@@ -39,6 +39,17 @@ def searched(folder: Path, features: VideoFeatures, k: int, backend: str) -> lis
         return [[(hit.video_id, hit.score) for hit in one.hits] for one in index.search_many(QUERIES, k)]
 
 
+def test_a_pack_is_named_after_its_model_too(features: VideoFeatures, tmp_path: Path) -> None:
+    """Machines share collections by this name."""
+    packs = set[str]()
+    for model in ("zero-shot", "training-free", tiny_model(tmp_path / "model")):
+        with make_index(tmp_path / "index", model, features, backend=BruteBackend.name) as index:
+            index.search(QUERIES[0])
+            assert isinstance(index._backend, BruteBackend)
+            packs.add(index._backend.pack)
+    assert len(packs) == 3
+
+
 @pytest.mark.parametrize("backend", [BruteBackend.name, "milvus"])
 def test_final_list_is_the_exact_one(folder: Path, features: VideoFeatures, backend: str) -> None:
     """Where clips alone make the score, and where so many are wanted that all are scored."""

@@ -195,7 +195,7 @@ def test_the_penalty_is_that_of_captions_that_the_map_does_not_know(tmp_path: Pa
     captions.write_text("\n".join(["video,text", *lines]) + "\n")
     with Library(folder, encoder="toy", device="cpu") as opened:
         opened.teach(captions)
-        taught = read_taught(taught_file(opened.store.home, opened.folder, TOY), TOY)
+        taught = read_taught(taught_file(opened.store.folders.file(opened.folder), TOY), TOY)
     assert taught is not None
     assert np.abs(taught.matrix - np.eye(TOY.joint_dim)).max() < 0.05  # 0.5 by heart
 
@@ -222,7 +222,7 @@ def test_a_file_that_cannot_be_used_is_not_used_and_mended_by_teaching(
     before, captions = ranking(turned), table(tmp_path / "captions.csv")
     with Library(turned, encoder="toy", device="cpu") as opened:
         opened.teach(captions)
-        path = taught_file(opened.store.home, opened.folder, TOY)
+        path = taught_file(opened.store.folders.file(opened.folder), TOY)
     after, values = ranking(turned), json.loads(bytes(read_proven(path)[0]))
     assert after != before
     if content == "edited":

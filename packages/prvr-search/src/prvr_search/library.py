@@ -404,7 +404,7 @@ class Library:
         return (spec := self.spec) and self._model in (None, TAUGHT) and stamp_at(self._taught_file(spec))
 
     def _taught_file(self, spec: FeatureSpec) -> Path:
-        return taught_file(self.store.home, self.folder, spec)
+        return taught_file(self.store.folders.file(self.folder), spec)
 
     def _text(self, spec: FeatureSpec) -> TextFeaturizer:
         return open_featurizer(self._encoder_name or spec.encoder, self._device, download=self._download)

@@ -1,6 +1,5 @@
 """The index of videos on disk: made, brought up to date and searched through `VideoIndex`."""
 
-import hashlib
 import logging
 import tempfile
 import threading
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from prvr.data.atomic import ABANDONED_AFTER, clear_half_written
+from prvr.data.hashes import digest
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
 from prvr.errors import DataError, InputError
 from prvr_search.films.subtitles import SubtitleLine
@@ -128,7 +128,9 @@ class VideoIndex:
             self.snapshot = self._updated(features)
         except OSError as error:
             logger.info("%s: cannot be written, so the index is a temporary one (%s)", self.folder, error)
-            self.folder = Path(self._scratch.enter_context(tempfile.TemporaryDirectory(prefix="prvr-")))
+            self.folder = (
+                Path(self._scratch.enter_context(tempfile.TemporaryDirectory(prefix="prvr-"))) / self.folder.name
+            )
             try:
                 self.snapshot = self._updated(features)
             except OSError as again:
@@ -267,7 +269,7 @@ class VideoIndex:
             if backend is not None and snapshot.files:
                 backend.sync(
                     ClipSource(
-                        hashlib.sha256("".join(file.path.stem for file in snapshot.pack).encode()).hexdigest(),
+                        digest({"files": [file.path.stem for file in snapshot.pack]}),
                         self.model.dim,
                         self.model.clips,
                         len(snapshot.clip_owners),

@@ -1,6 +1,5 @@
 """The files of features in a library: where each lies, and what one has to hold to be believed."""
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -12,14 +11,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float32
 
+from prvr.data.hashes import digest
 from prvr.encoders import FeatureSpec
 from prvr.errors import DataError
 from prvr.reading import is_unicode, parse_json, parse_record
 from prvr_search.films.info import Film, check_rate
 from prvr_search.films.subtitles import SubtitleLine
-from prvr_search.store.proof import read_proven, stamp_of, write_proven
+from prvr_search.store.proof import FEATURES, read_proven, stamp_of, write_proven
 
-FEATURES, SUFFIX = "features", ".features"
+SUFFIX = ".features"
 Features = Float32[np.ndarray, "n f"]
 """A row for each sampled frame."""
 NO_ROWS = np.empty((0, 0), np.float32)
@@ -81,8 +81,8 @@ def encoder_key(spec: FeatureSpec | None) -> str:
     """
     if spec is None:
         return DESCRIBED
-    digest = hashlib.sha256(json.dumps(nameless(asdict(spec)), sort_keys=True).encode()).hexdigest()[:16]
-    return digest if spec.dim else RECOGNISED + digest
+    key = digest(nameless(asdict(spec)))[:16]
+    return key if spec.dim else RECOGNISED + key
 
 
 def check_spec(spec: FeatureSpec | None) -> None:
@@ -151,10 +151,10 @@ def write_features(
         "lines": [astuple(line)[: None if line.kind else -1] for line in lines],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    digest = write_proven(
+    sha256 = write_proven(
         path, [json.dumps(head, default=vars).encode() + b"\n", array.reshape(-1).view(np.uint8).data], durable=durable
     )
-    return replace(film, digest=digest, stamp=stamp_of(path.stat()))
+    return replace(film, digest=sha256, stamp=stamp_of(path.stat()))
 
 
 def read_features(path: Path) -> FeatureFile:
@@ -165,12 +165,12 @@ def read_features(path: Path) -> FeatureFile:
         DataError: it is damaged, of another video or encoder than its name says, or its rows are not finite.
     """
     stamp = stamp_of(path.lstat())
-    content, digest = read_proven(path)
+    content, sha256 = read_proven(path)
     text, _, body = bytes(content).partition(b"\n")
     try:
         head = parse_record(_Head, parse_json(text.decode(), "head"), "head", file_names=True)
         lines, spec = [SubtitleLine(*line) for line in head.lines], head.spec  # pyright: ignore[reportArgumentType]
-        film = replace(head.film, digest=digest, stamp=stamp, spec=spec)
+        film = replace(head.film, digest=sha256, stamp=stamp, spec=spec)
         check_spec(spec)
         if (encoder_key(spec), film.sha256) != (path.parent.parent.name, path.name.removesuffix(SUFFIX)):
             raise ValueError("is of another video or encoder than its name says")

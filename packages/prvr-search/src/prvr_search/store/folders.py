@@ -19,10 +19,9 @@ from prvr.reading import parse_json, parse_record
 from prvr_search.films import VideoPath
 from prvr_search.films.listing import below, prefix_of
 from prvr_search.store.features import check_spec, is_sha256
-from prvr_search.store.proof import Stamp, put_aside, read_proven, stamp_of, write_proven
+from prvr_search.store.proof import FOLDERS, Stamp, put_aside, read_proven, stamp_of, write_proven
 
 logger = logging.getLogger(__name__)
-FOLDERS = "folders"
 State = tuple[str, int, int]
 """See `VideoPath.state`."""
 
@@ -68,7 +67,7 @@ class Folders:
     def all(self) -> list[Folder]:
         """What is known of each folder; a damaged file is put aside, with a warning."""
         folders = list[Folder]()
-        for path in sorted((self._home() / FOLDERS).glob("*.json")):
+        for path in sorted((self._home() / FOLDERS).glob("[0-9a-f]" * 64 + ".json")):
             try:
                 folders += filter(None, [self._one(path)])
             except OSError as error:

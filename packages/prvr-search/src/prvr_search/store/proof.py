@@ -17,6 +17,8 @@ from prvr.reading import LARGE, read_bytes, short
 
 HEAD = 65
 """Bytes before the content: the hash and a line end."""
+FEATURES, FOLDERS = "features", "folders"
+"""What a library is made of."""
 MOVED = "moved.txt"
 """The note that says where a library was moved to."""
 Stamp = tuple[int, int, int, int]
@@ -112,12 +114,17 @@ def library_home() -> Path:
     home = user_data() / "library"
     if (place := moved_to(home)) is None:
         return home
-    if not place.is_dir():
+    if not parts_of(place):
         raise DataError(
             f"{place}: not found; the library was moved there. Connect its disk, or name another library with "
             f"--library. To begin a new one, delete {home / MOVED}."
         )
     return place
+
+
+def parts_of(home: Path) -> list[Path]:
+    """The folders that a library is made of; none where there is no library."""
+    return [part for name in (FEATURES, FOLDERS) if (part := home / name).is_dir()]
 
 
 def moved_to(home: Path) -> Path | None:

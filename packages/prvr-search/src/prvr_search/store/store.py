@@ -29,7 +29,6 @@ from prvr.reading import printable
 from prvr_search.films import Film, SubtitleLine
 from prvr_search.store.features import (
     DESCRIBED,
-    FEATURES,
     KEY,
     NO_ROWS,
     RECOGNISED,
@@ -46,6 +45,7 @@ from prvr_search.store.features import (
 from prvr_search.store.folders import Folders
 from prvr_search.store.lines import Lines
 from prvr_search.store.proof import (
+    FEATURES,
     Stamp,
     library_home,
     moved_to,
@@ -141,15 +141,15 @@ class Store:
 
     def specs(self) -> dict[str, FeatureSpec]:
         """All encoders that there are features of, and recognisers, by key."""
-        films = ((key, film) for key, of_key in self.by_key().items() for film in of_key.values())
-        return {key: film.spec for key, film in films if film.spec is not None}
+        films = self.by_key().items()
+        return {key: film.spec for key, of_key in films for film in of_key.values() if film.spec is not None}
 
     def read(self, key: str, sha256: str) -> FeatureFile:
         """The features of a video, compared with their hash.
 
         Raises:
             FeaturesUnreachable: links lead out of the library, or the system refuses to read the file.
-            DataError: there are none, or the file is damaged, which is put aside.
+            DataError: there are none, or the file is damaged, which is put aside, but for lines.
         """
         path = feature_file(self.home, key, sha256)
         try:
@@ -160,8 +160,9 @@ class Store:
             raise FeaturesUnreachable(f"{error} Will retry on the next run.") from error
         except DataError as error:
             self._films.get(key, {}).pop(sha256, None)
-            put_aside(path)
-            self.touch()
+            if not key.startswith(RECOGNISED) or not path.is_file():  # no search makes lines again: each says so
+                put_aside(path)
+                self.touch()
             raise DataError(f"{error} Run the command that made it again.") from error
 
     def lines_of(self, film: Film) -> Sequence[SubtitleLine]:
@@ -214,8 +215,9 @@ class Store:
         """What the files of features hold, by key and sha256; those that have changed are read again."""
         if self._scanned == (version := self.version):
             return self._films
-        if not self._films:
-            self._read_catalogue()
+        if not self._films:  # what an earlier process knew is believed as long as the stamps are the same
+            with suppress(OSError, ValueError):
+                self._films = _CATALOGUE.validate_json(bytes(read_proven(self._cache / "films")[0]))
         films: dict[str, dict[str, Film]] = {}
         for key, sha256, stamp in feature_files(self.home):
             film = self._films.get(key, {}).get(sha256)
@@ -228,16 +230,8 @@ class Store:
             films.setdefault(key, {})[sha256] = film
         is_new, self._films, self._scanned = films != self._films, films, version
         if is_new:
-            self._write_catalogue()
+            write_cached(self._cache / "films", [json.dumps(films, default=vars).encode()])
         return films
-
-    def _read_catalogue(self) -> None:
-        """Reads what an earlier process knew of the files, which is believed as long as their stamps are the same."""
-        with suppress(OSError, ValueError):
-            self._films = _CATALOGUE.validate_json(bytes(read_proven(self._cache / "films")[0]))
-
-    def _write_catalogue(self) -> None:
-        write_cached(self._cache / "films", [json.dumps(self._films, default=vars).encode()])
 
     def touch(self) -> None:
         """Lets other processes see that features have changed."""
@@ -272,10 +266,8 @@ class Store:
                 self.home = self._place()
                 self.home.mkdir(parents=True, exist_ok=True)
                 with owned(self.home, wait=PATIENCE):
-                    place = self.home / CLAIMS / f"process-{os.getpid()}-{secrets.token_hex(4)}"
                     if self._place() == self.home:
-                        place.parent.mkdir(exist_ok=True)
-                        stack.enter_context(_claim(place))
+                        stack.enter_context(self._claim(f"process-{os.getpid()}-{secrets.token_hex(4)}"))
                         self.take_over(self.home)
             if self._place() != self.home:  # it was moved while this process waited
                 stack.enter_context(self.in_use())
@@ -304,7 +296,7 @@ class Store:
                 raise DataError(f"{self.home}: was just moved by another process. Run again.")
             self.take_over(self.home)
             for path in (self.home / CLAIMS).glob("*"):
-                with _claim(path, _LONG) as is_free:
+                with self._claim(path.name, _LONG) as is_free:
                     if not is_free:
                         raise DataError(busy)
             yield
@@ -315,17 +307,30 @@ class Store:
 
         On a file system without locks it is claimed at once, and two processes may encode the same video.
         """
-        path = self.home / CLAIMS / f"{key}-{sha256}"
         is_mine = True
         with ExitStack() as stack:
             with self.writable():
-                path.parent.mkdir(parents=True, exist_ok=True)
                 try:
-                    is_mine = stack.enter_context(_claim(path))
+                    is_mine = stack.enter_context(self._claim(f"{key}-{sha256}"))
                 except OSError as error:
                     if error.errno != errno.ENOLCK:
                         raise
             yield is_mine
+
+    @contextmanager
+    def _claim(self, name: str, wait: float = 0.0) -> Iterator[bool]:
+        """Locks a file as `locked` does, and deletes it at the end; never what a link leads to."""
+        path = self.home / CLAIMS / name
+        if path.parent.is_symlink():
+            raise OSError(errno.ELOOP, "a link, which is not followed", str(path.parent))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(path, wait) as is_mine:
+            try:
+                yield is_mine
+            finally:
+                if is_mine:
+                    with suppress(OSError):  # somebody who has it open looks again whether there are features now
+                        path.unlink()
 
 
 def feature_files(home: Path) -> Iterator[tuple[str, str, Stamp]]:
@@ -340,15 +345,3 @@ def feature_files(home: Path) -> Iterator[tuple[str, str, Stamp]]:
                     with suppress(FileNotFoundError):
                         yield key, sha256, stamp_of(os.lstat(f"{place}/{name}"))
             folders.clear()  # nothing lies deeper
-
-
-@contextmanager
-def _claim(path: Path, wait: float = 0.0) -> Iterator[bool]:
-    """Locks a file as `locked` does, and deletes it at the end."""
-    with locked(path, wait) as is_mine:
-        try:
-            yield is_mine
-        finally:
-            if is_mine:
-                with suppress(OSError):  # somebody who has it open looks again whether there are features now
-                    path.unlink()

@@ -17,7 +17,6 @@ from prvr.reading import LARGE, parse_record, read_bytes, read_json
 from prvr_search.films import Film, VideoPath
 from prvr_search.films.listing import prefix_of
 from prvr_search.store.features import (
-    FEATURES,
     check_spec,
     encoder_key,
     feature_file,
@@ -25,7 +24,7 @@ from prvr_search.store.features import (
     write_features,
 )
 from prvr_search.store.folders import Folder, Folders
-from prvr_search.store.proof import sync
+from prvr_search.store.proof import FEATURES, sync
 
 logger = logging.getLogger(__name__)
 DATABASE, _SPEC = "library.sqlite", "encoder.json"
@@ -50,7 +49,7 @@ def take_over(home: Path, folders: Folders, old: Path) -> int | None:
     Raises:
         OSError: the library cannot be written.
     """
-    encoders = sorted((old / FEATURES).glob(f"*/{_SPEC}"))
+    encoders = sorted(path for path in (old / FEATURES).glob(f"*/{_SPEC}") if not path.parent.is_symlink())
     if not encoders and not (old / DATABASE).is_file():
         return None
     tables = _tables(old / DATABASE)

@@ -14,9 +14,9 @@ from prvr.data.hashes import hash_file
 from prvr.errors import DataError, unknown_name
 from prvr_search.films import Film, VideoPath
 from prvr_search.films.listing import below, volume_of
-from prvr_search.store.features import FEATURES, encoder_key, feature_file, read_features
-from prvr_search.store.folders import FOLDERS, Folders, State
-from prvr_search.store.proof import MOVED, moved_to, sync
+from prvr_search.store.features import encoder_key, feature_file, read_features
+from prvr_search.store.folders import Folders, State
+from prvr_search.store.proof import FEATURES, FOLDERS, MOVED, moved_to, parts_of, sync
 from prvr_search.store.store import CHANGED, CLAIMS, Store, feature_files
 
 logger = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ def import_from(store: Store, home: Path) -> tuple[int, int]:
     """
     home = home.expanduser().absolute()
     count = store.take_over(home)
-    if not count and not any((home / name).is_dir() for name in (FEATURES, FOLDERS)):
+    if not count and not parts_of(home):
         raise DataError(f"{home}: no library found, there is no folder {FEATURES}. Pass a folder given to --library.")
     videos, skipped = set[str](), set[str]()
     with store.writable():
@@ -162,7 +162,7 @@ def move(store: Store, target: Path) -> None:
     with store.alone():
         home, default = store.home.resolve(), user_data() / "library"
         is_users = home == (moved_to(default) or default).resolve()
-        parts = [part for name in (FEATURES, FOLDERS) if (part := home / name).is_dir()]
+        parts = parts_of(home)
         if links := [path for part in parts for path in (part, *part.rglob("*")) if path.is_symlink()]:
             raise DataError(
                 f"{links[0]}: is a symbolic link; a library is moved with all that it holds. Put what the link leads "

@@ -6,7 +6,6 @@ Each video is known by the hash of its features, so vectors of other features ar
 can be computed again: what does not prove itself is deleted.
 """
 
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from jaxtyping import Float64, Int64
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from prvr.data.hashes import digest
 from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError, InputError
 from prvr_search.store.features import Features, nameless
@@ -30,10 +30,11 @@ logger = logging.getLogger(__name__)
 
 SUFFIX, CATALOGUE = ".vectors", "catalogue"
 """Files of vectors end in the one; the other is the file of the stamps with which they were compared."""
-_VIDEOS, _WINDOWS = ".videos", ".windows"  # of a file: the hashes of its videos, and how many windows each has
+# Of a file: the hashes of its videos, by its folder, so that it is that of no other model; the windows of each.
+_VIDEOS, _WINDOWS = ".videos of ", ".windows"
 _FULL = 2**20  # bytes of vectors after which a file is complete
 _MOST = 8  # files of less than half of that; more are joined
-_FORMAT = 7  # raise it when files change: those of another format are not read
+_FORMAT = 8  # raise it when files change: those of another format are not read
 Windows = tuple[Spans, Float64[np.ndarray, "w 2"]]
 """Of each window the first row and the one after its last, and the start and the end in seconds."""
 Arrays = Mapping[str, np.ndarray]
@@ -109,9 +110,9 @@ def write_vectors(folder: Path, vectors: Iterable[tuple[str, Arrays]]) -> set[Pa
 
     def write() -> None:
         arrays = _concatenated([*videos.values()])
-        arrays[_VIDEOS] = np.frombuffer(bytes.fromhex("".join(videos)), np.uint8).reshape(-1, 32)
+        arrays[_VIDEOS + folder.name] = np.frombuffer(bytes.fromhex("".join(videos)), np.uint8).reshape(-1, 32)
         arrays[_WINDOWS] = np.array([len(each["steps"]) for each in videos.values()])
-        path = folder / f"{hashlib.sha256(arrays[_VIDEOS].tobytes()).hexdigest()}{SUFFIX}"
+        path = folder / f"{digest({folder.name: [*videos]})}{SUFFIX}"
         write_proven(path, [save(arrays)], durable=False)
         written.add(path)
 
@@ -140,7 +141,7 @@ def open_vectors(folder: Path) -> Sequence[VectorFile]:
             stamp, *about = known.get(path.name, [None])
             if stamp != [*(now := stamp_of(path.lstat()))]:
                 arrays = load(bytes(read_proven(path)[0]))
-                about[:] = [bytes(video).hex() for video in arrays[_VIDEOS]], arrays[_WINDOWS].tolist()
+                about[:] = [bytes(video).hex() for video in arrays[_VIDEOS + folder.name]], arrays[_WINDOWS].tolist()
             files[path.name] = VectorFile(path, now, *about)
         except FileNotFoundError:  # another process has just joined it with others
             continue
@@ -261,5 +262,4 @@ def index_key(model: SearchModel, features: FeatureSpec, window: float | None, s
     if (window, stride) != (None, None) and not 0 < (stride or 0) <= (window or 0):
         raise InputError(f"window={window}, stride={stride} seconds: expected 0 < stride <= window, or None for both")
     values = nameless({"model": asdict(model.identity), "features": asdict(features)})
-    body = json.dumps([_FORMAT, values, window, stride], sort_keys=True)
-    return hashlib.sha256(body.encode()).hexdigest()
+    return digest(values | {"format": _FORMAT, "window": window, "stride": stride})

@@ -4,8 +4,6 @@ Sentences are centred: a share of what they have in common, whatever they say, i
 tells one video from another. It is the mean of sentences about all sorts of things.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -17,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from prvr.data.atomic import user_cache
+from prvr.data.hashes import digest
 from prvr.data.sampling import growing_means
 from prvr.encoders import (
     FeatureSpec,
@@ -175,19 +174,18 @@ class JointModel:
         about = asdict(self.identity.text)
         if not is_own(self.identity.text.name):
             about.pop("name")  # it may lie in two places; weights of others' code are named by hand
-        body = json.dumps([self.identity.frames.weights, about, SENTENCES], sort_keys=True)
-        path = user_cache() / "sentences" / f"{hashlib.sha256(body.encode()).hexdigest()}.mean"
-        mean = np.empty(0, np.float32)
+        name = digest({"weights": self.identity.frames.weights, "text": about, "sentences": SENTENCES})
+        path = user_cache() / "sentences" / f"{name}.mean"
         with suppress(OSError, ValueError):
-            mean = np.frombuffer(read_proven(path)[0], "<f4").astype(np.float32)
-        if mean.shape != (self.dim,) or not np.isfinite(mean).all():
-            mean = np.full(self.dim, np.nan, np.float32)
-            with suppress(InputError):  # it reads shorter texts than these
-                mean = self.encode_plain(SENTENCES).mean(0).astype(np.float32)
-            if not np.isfinite(mean).all():
-                return np.zeros(self.dim, np.float32)
-            write_cached(path, [mean.astype("<f4").tobytes()])
-        return np.float32(SHARE) * mean
+            mean = np.frombuffer(bytes(read_proven(path)[0]).removeprefix(name.encode()), "<f4")
+            if mean.shape == (self.dim,) and np.isfinite(mean).all():
+                return np.float32(SHARE) * mean
+        with suppress(InputError):  # it reads shorter texts than these
+            mean = self.encode_plain(SENTENCES).mean(0).astype(np.float32)
+            if np.isfinite(mean).all():
+                write_cached(path, [name.encode(), mean.astype("<f4").tobytes()])
+                return np.float32(SHARE) * mean
+        return np.zeros(self.dim, np.float32)
 
     def encode_picture(self, pixels: Picture) -> Vector:
         """A picture as a video of one frame."""

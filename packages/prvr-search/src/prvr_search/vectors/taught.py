@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,6 @@ from prvr.encoders import FeatureSpec
 from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record
 from prvr_search.store.features import encoder_key
-from prvr_search.store.folders import FOLDERS
 from prvr_search.store.proof import read_proven, write_proven
 
 _MEND = "Run prvr teach FOLDER CAPTIONS.csv again, or prvr teach FOLDER --forget."
@@ -30,15 +29,14 @@ class Taught:
     """A map of rows of unit length in the joint space, x to x W^T, and what it was derived from.
 
     Args:
-        encoder: the key of the features.
         digest: the sha256 of the captions, each with its video and moments.
         captions, videos: how many captions, of how many videos.
         zero_shot, taught: SumR of captions, each in a map that was fitted without its video.
         better: whether the second was shown to be higher.
         map: base64 of W^T, `(d, d)` float32, little endian.
+        encoder: the name of its file, which tells the folder and the encoder; earlier, the key of the encoder.
     """
 
-    encoder: str
     digest: str
     captions: int
     videos: int
@@ -46,6 +44,7 @@ class Taught:
     taught: float
     better: bool
     map: str
+    encoder: str = ""
 
     @cached_property
     def matrix(self) -> Map:
@@ -64,10 +63,9 @@ class Taught:
         return f"{self.captions:,} captions of {self.videos:,} videos ({change}): {use}"
 
 
-def taught_file(home: Path, folder: Path, spec: FeatureSpec) -> Path:
-    """Where the map of a folder and an encoder lies in a library."""
-    name = hashlib.sha256(os.fsencode(folder)).hexdigest()
-    return home / FOLDERS / f"{name}.{encoder_key(spec)}.taught"
+def taught_file(folder: Path, spec: FeatureSpec) -> Path:
+    """Where the map of an encoder lies: beside the file of what a library knows of its folder."""
+    return folder.with_suffix(f".{encoder_key(spec)}.taught")
 
 
 def read_taught(path: Path, spec: FeatureSpec) -> Taught | None:
@@ -83,13 +81,11 @@ def read_taught(path: Path, spec: FeatureSpec) -> Taught | None:
     except (DataError, OSError) as error:
         raise DataError(f"{error} {_MEND}") from error
     taught = parse_record(Taught, values, str(path))
-    try:
-        fits = (taught.encoder, taught.matrix.shape) == (encoder_key(spec), (spec.joint_dim, spec.joint_dim))
+    with suppress(ValueError):  # not a square
+        fits = taught.encoder in (path.name, encoder_key(spec)) and taught.matrix.shape == (spec.joint_dim,) * 2
         if fits and np.isfinite(taught.matrix).all():
             return taught
-    except ValueError:  # not a square
-        pass
-    raise DataError(f"{path}: expected a finite map of this encoder. {_MEND}")
+    raise DataError(f"{path}: expected a finite map of this folder and encoder. {_MEND}")
 
 
 def write_taught(path: Path, taught: Taught) -> None:
@@ -99,4 +95,4 @@ def write_taught(path: Path, taught: Taught) -> None:
         OSError: the library cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_proven(path, [json.dumps(asdict(taught)).encode()])
+    write_proven(path, [json.dumps(asdict(taught) | {"encoder": path.name}).encode()])

@@ -26,7 +26,6 @@ from prvr.evaluation.metrics import RetrievalMetrics, count_ranks
 from prvr.evaluation.significance import Difference, paired_test
 from prvr.training.closed_form import Sums, ridge
 from prvr_search.store.encoding import Progress
-from prvr_search.store.features import encoder_key
 from prvr_search.vectors.files import cut_windows
 from prvr_search.vectors.joint import JointModel
 from prvr_search.vectors.model import Rows, unit
@@ -225,7 +224,6 @@ def teach(
     differences = paired_test(before, after, own[folds.compared])
     comparison = Comparison(len(before), count, most, zero_shot, taught, differences)
     record = Taught(
-        encoder=encoder_key(features.spec),
         digest=digest({"captions": keys}),
         captions=len(lines),
         videos=len(captioned),
