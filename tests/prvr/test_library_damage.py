@@ -215,6 +215,19 @@ def test_a_file_of_vectors_that_is_cut_under_a_search_is_made_again(collection: 
     assert collection.encodings == 3
 
 
+def test_lines_that_are_damaged_under_an_open_library_are_those_that_it_has_read(collection: Collection) -> None:
+    with Library(collection.films, encoder=NAME) as library:
+        hits = library.search("lantern").hits
+        assert any(hit.lines for hit in hits)
+        for damage in ("cut", "flipped", "folder", "deleted"):
+            (path,) = collection.cache.parent.glob("library/*/lines")
+            content = path.read_bytes()
+            DAMAGES[damage](path)
+            assert library.search("lantern").hits == hits, damage
+            shutil.rmtree(path, ignore_errors=True)
+            path.write_bytes(content)
+
+
 @pytest.mark.parametrize("is_verified", [True, False])
 def test_a_damaged_library_is_mended_and_harms_no_other(is_verified: bool, collection: Collection) -> None:
     clean, bad = answers(collection), collection.base / "bad"

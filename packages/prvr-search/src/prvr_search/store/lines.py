@@ -162,8 +162,7 @@ class Lines:
             try:
                 self._connection = _opened(bytes(read_proven(path)[0]))
             except (DataError, OSError, sqlite3.DatabaseError) as error:
-                logger.info("%s: made again (%s)", path, error)
-                self._connection = _opened()
+                logger.info("%s: not read (%s)", path, error)  # what was read earlier is whole
         return self._connection
 
     def _save(self) -> None:
