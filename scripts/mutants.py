@@ -1076,8 +1076,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/ranking/filters.py",
-        "filmed(video) < time.timestamp()",
-        "filmed(video) <= time.timestamp()",
+        "filmed(video, time.tzinfo) < time.timestamp()",
+        "filmed(video, time.tzinfo) <= time.timestamp()",
         "a file that was changed at a time was changed before it",
         "prvr/test_search_filter.py::test_a_time_without_a_zone_is_local",
     ),
