@@ -70,15 +70,16 @@ def read_bytes(path: Path, most: int = SMALL) -> bytes:
             about = os.fstat(descriptor)
             if not stat.S_ISREG(about.st_mode):
                 raise DataError(f"{path}: expected a regular file, got a directory, a pipe or a device. Remove it.")
-            content = file.read(min(most, about.st_size) + 1)  # Python takes as much memory as it is asked to read
+            # Python takes as much memory as it is asked to read.
+            content = b"" if about.st_size > most else file.read(about.st_size + 1)
     except FileNotFoundError:
         raise
     except IsADirectoryError as error:
         raise DataError(f"{path}: expected a regular file, got a directory. Remove it.") from error
     except (OSError, ValueError) as error:  # ValueError: a path that no system takes
         raise DataError(f"{path}: cannot be read ({error}). Check the path and its permissions.") from error
-    if len(content) > most:
-        raise DataError(f"{path}: {max(about.st_size, len(content))} bytes, expected at most {most}. Check the file.")
+    if (size := max(about.st_size, len(content))) > most:
+        raise DataError(f"{path}: {size} bytes, expected at most {most}. Check the file.")
     return content
 
 
