@@ -56,8 +56,8 @@ def filmed(video: Any, zone: Any = UTC) -> float:
 
     Args:
         video: the video.
-        zone: of a time to compare with; None: as if the clock at the place, which results show, were that of this
-            computer.
+        zone: the time zone of the time to compare with; None: local times are compared, that of the place where it was
+            filmed with that of this computer.
     """
     if not video.filmed:
         return video.mtime_ns / 1e9

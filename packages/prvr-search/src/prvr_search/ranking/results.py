@@ -76,12 +76,12 @@ class SearchHit:
 
     @property
     def start(self) -> float:
-        """Start of the best line or else moment, in seconds from the start of the video."""
+        """Start of the best matching line or, without lines, of the best moment, in seconds."""
         return (self.lines or self.moments)[0].start
 
     @property
     def end(self) -> float:
-        """Its end, in seconds."""
+        """End of the same line or moment, in seconds; not after the end of the video."""
         end = (self.lines or self.moments)[0].end
         return min(end, self.video.duration or end)
 

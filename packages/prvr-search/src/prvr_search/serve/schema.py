@@ -80,9 +80,9 @@ class HitResponse(Record):
     score: float
     """score of the video for the query; higher is better"""
     start: float
-    """start of the best line or else moment, in seconds"""
+    """start of the best matching line or, without lines, of the best moment, in seconds"""
     end: float
-    """its end, in seconds"""
+    """end of the same line or moment, in seconds"""
     moments: list[Moment]
     """disjoint, best first"""
     relevance: list[float | None]
