@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from video_files import plain
 from prvr.encoders import VideoEntry
 from prvr.errors import InputError
 from prvr_search import Moment, SearchHit, SearchResult
+from prvr_search.films import SubtitleLine
 from prvr_search.output import write_chapters, write_timeline
 
 otio: Any = pytest.importorskip("opentimelineio")
@@ -123,6 +125,32 @@ def test_what_a_format_cannot_hold_is_refused(tmp_path: Path, caplog: pytest.Log
     assert "gone.mp4: no such file" in caplog.text
     tracks = otio.adapters.read_from_file(str(tmp_path / "a.otio")).tracks
     assert [(track.name, len(track)) for track in tracks] == [("a dog; runs = #1", 2 * len(RATES)), ("second", 2)]
+
+
+@pytest.mark.parametrize("suffix", [".edl", ".xml"])
+def test_a_film_whose_rate_has_no_timecode_is_left_out(
+    tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    films = [write(tmp_path / name, Fraction(rate), "") for name, rate in (("slow.mp4", 15), ("pal.mp4", 25))]
+    target = tmp_path / f"a{suffix}"
+    write_timeline(target, [found(*films)])
+    read = clips(target, **({"rate": 25.0} if suffix == ".edl" else {}))
+    assert [clip.name.removesuffix(".mp4") for clip in read] == ["pal", "pal"]
+    assert "slow.mp4: 15 frames per second. Write .otio." in caplog.text
+    with pytest.raises(InputError, match="none of these videos can be in the timeline"):
+        write_timeline(tmp_path / f"b{suffix}", [found(films[0])])
+    assert not [*tmp_path.glob("b.*")]
+
+
+def test_what_was_found_by_a_line_is_cut_where_the_line_is(tmp_path: Path) -> None:
+    result = found(write(tmp_path / "pal.mp4", *RATES["pal.mp4"]))
+    lines = (SubtitleLine(2.0, 2.2, "runs"), SubtitleLine(0.2, 0.4, "a dog"))
+    result = replace(result, hits=tuple(replace(hit, lines=lines) for hit in result.hits))
+    write_timeline(tmp_path / "a.otio", [result])
+    starts = [clip.source_range.start_time.to_timecode() for clip in clips(tmp_path / "a.otio")]
+    assert starts == ["10:00:00:05", "10:00:02:00"]
+    write_chapters(tmp_path / "a.vtt", [result])
+    assert "00:00:02.000 --> 00:00:02.200" in (tmp_path / "a.vtt").read_text()
 
 
 def test_chapters_are_those_of_ffmpeg_and_of_browsers(tmp_path: Path) -> None:

@@ -359,6 +359,8 @@ def test_a_disk_that_is_full_or_cannot_be_written_loses_nothing(
         patch.setattr(os, "open", refuse)
         assert sorted(collection.search()) == [*ALL]
         assert said in collection.said
+        collection.library("--update", status=1)
+        assert said in collection.said
     collection.check(4, [*ALL, "new.mp4"])  # nothing was encoded in vain
 
 

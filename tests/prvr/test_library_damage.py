@@ -228,6 +228,22 @@ def test_lines_that_are_damaged_under_an_open_library_are_those_that_it_has_read
             path.write_bytes(content)
 
 
+def test_what_is_known_of_a_folder_that_is_damaged_under_an_open_library_is_what_it_has_read(
+    collection: Collection,
+) -> None:
+    (file,) = collection.home.glob("folders/*.json")
+    content = file.read_bytes()
+    with Library(collection.films, encoder=NAME) as library:
+        hits = library.search("something red").hits
+        for damage in ("cut", "flipped", "deleted"):
+            DAMAGES[damage](file)
+            library.store.touch()  # as another process does, so that all is read again
+            assert library.search("something red", update=False).hits == hits, damage
+            assert library.search("something red").hits == hits, damage
+            file.write_bytes(content)
+    assert collection.encodings == 3
+
+
 @pytest.mark.parametrize("is_verified", [True, False])
 def test_a_damaged_library_is_mended_and_harms_no_other(is_verified: bool, collection: Collection) -> None:
     clean, bad = answers(collection), collection.base / "bad"

@@ -74,6 +74,7 @@ def test_what_is_no_sequence_is_refused(films: Path, capsys: pytest.CaptureFixtu
     assert "expected a positive number of seconds" in explained(
         [*command, "red", "--then", "blue", "--within", "0"], capsys
     )
+    assert "--within can only be used with --then" in explained([*command, "red", "--within", "5"], capsys)
     assert "`without` and `then` need a sentence" in explained([*command, "--subtitles", "x", "--then", "blue"], capsys)
 
 

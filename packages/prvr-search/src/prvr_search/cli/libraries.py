@@ -176,11 +176,11 @@ def joined(library: "Library", others: "Sequence[Library]") -> "VideoIndex":
     return index
 
 
-def _update(library: "Library", title: str = "encoding", **options: Any) -> None:
-    """Updates a library behind a progress bar, and logs what was done."""
+def _update(library: "Library", title: str = "encoding", **options: Any) -> bool:
+    """Updates a library behind a progress bar, and logs what was done; whether it can be written."""
     with progress_bar(title, "bytes") as bar:
         report = library.update(bar, **options)
-    report_changes(library.folder, report)
+    return report_changes(library.folder, report)
 
 
 def _expect_consent(needed: "DownloadNeeded") -> None:
@@ -205,8 +205,8 @@ def _expect_consent(needed: "DownloadNeeded") -> None:
         raise needed
 
 
-def report_changes(folder: Path, report: "Update", done: str = "encoded") -> None:
-    """Logs what an update of a folder has done, and what could not be done."""
+def report_changes(folder: Path, report: "Update", done: str = "encoded") -> bool:
+    """Logs what an update of a folder has done, and what could not be done; whether the library can be written."""
     if not report.listing.videos:
         logger.warning("%s: offline; searching its stored features", folder)
     for path, reason in report.unlisted.items():
@@ -225,6 +225,7 @@ def report_changes(folder: Path, report: "Update", done: str = "encoded") -> Non
         logger.warning("%s: %s. %s", video.id, video.reason, video.remedy)
     if more := new[_SHOWN:]:
         logger.warning("%s more cannot be read; prvr library %s shows why", _videos(len(more)), folder)
+    return not report.problem
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -258,7 +259,7 @@ def run(
 
     Show how many videos of FOLDER are encoded, with which encoder, how many were recognised, where the library is
     stored, and which videos cannot be read. One library in your data folder serves all folders; features are kept until
-    you prune them.
+    you prune them. The exit code is 1 if the library could not be written.
 
     Args:
         update: encode new videos
@@ -281,7 +282,7 @@ def run(
 
     others = [name for name in import_ if not _is_module(name)]
     import_parts(name for name in import_ if name not in others)
-    problems: tuple[str, ...] = ()
+    is_whole = True
     with opened_library(folder, args, update=False) as library:
         for other in others:
             with library.store.in_use():
@@ -291,13 +292,14 @@ def run(
                 + (f"; {skipped:,} skipped (features missing, damaged or invalid)" if skipped else "")
             )
         if update:
-            _update(library, shard=shard or (1, 1))
+            is_whole &= _update(library, shard=shard or (1, 1))
         for name in recognise:
             with progress_bar("recognising", "bytes") as bar:
                 report = _with_consent(partial(library.recognise, name, bar), args.download)
-            report_changes(folder, report, "recognised")
+            is_whole &= report_changes(folder, report, "recognised")
         if verify:
             problems = library.verify()
+            is_whole &= not problems
             for problem in problems:
                 print(printable(problem))
             again = "; the next search, or --recognise, makes them again" if problems else ""
@@ -312,7 +314,7 @@ def run(
         if move is not None:
             move_library(library.store, move)
         _show(library)
-    return int(bool(problems))
+    return int(not is_whole)
 
 
 @app.command(name="export", group=VIDEOS)

@@ -59,7 +59,7 @@ class QueryOptions:
         like: a time or an interval of a video of the folder: beach.mp4@12:30 or beach.mp4@12:30-12:45. That video is
             excluded from the results
         then: a sentence about a second moment, which follows the moment of the rest of the query
-        within: with --then: maximum number of seconds between the starts of the two moments
+        within: with --then: maximum number of seconds between the starts of the two moments (default: 30)
         subtitles: words of the subtitles; without a sentence, only lines of subtitles are searched
     """
 
@@ -69,15 +69,15 @@ class QueryOptions:
     image: Annotated[str | None, Parameter(metavar="PICTURE")] = None
     like: Annotated[tuple[str, float, float | None] | None, parsed_by(passage, "VIDEO@TIME")] = None
     then: Sentence = ""
-    within: Seconds = 30.0
+    within: Seconds | None = None
     subtitles: Annotated[str, Parameter(metavar="TEXT", show_default=False)] = ""
 
     def query(self, *sentences: str) -> "Query":
         """The query for sentences, with the other parts."""
         from prvr_search import Query
 
-        texts = [*sentences, *self.more]
-        return Query(texts, self.without, self.image, self.like, self.subtitles, self.then, self.within)
+        texts, within = [*sentences, *self.more], 30.0 if self.within is None else self.within
+        return Query(texts, self.without, self.image, self.like, self.subtitles, self.then, within)
 
 
 Patterns = Annotated[list[str], Parameter(metavar="PATTERN")]
@@ -168,6 +168,8 @@ def run(
     from prvr_search.output.files import CHAPTERS, TIMELINES, kind_of, write_stdout
 
     where = SearchFilter(**vars(filters))
+    if parts.within is not None and not parts.then:
+        raise CommandError("--within can only be used with --then SENTENCE.")
     if (args.exact is not None or args.force) and args.save is None:
         raise CommandError("--exact and --force can only be used with --save FOLDER.")
     if args.chapters is not None:  # before anything is encoded

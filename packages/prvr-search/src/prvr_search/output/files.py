@@ -135,6 +135,7 @@ logger = logging.getLogger(__name__)
 
 TIMELINES = {".otio": "otio_json", ".edl": "cmx_3600", ".fcpxml": "fcpx_xml", ".xml": "fcp_xml"}
 """Endings of files of a timeline, and what OpenTimelineIO calls the format of each."""
+_SMPTE = (".edl", ".xml")  # formats that hold timecodes, which not every rate has
 CHAPTERS = (".vtt", ".ffmeta", ".txt")
 """Endings of files of chapters: WebVTT, or the metadata of FFmpeg."""
 _NEAR = 0.05  # share by which an average rate may be below that of the timecode: frames are dropped
@@ -155,10 +156,11 @@ def write_timeline(path: Path | str, results: Sequence[SearchResult]) -> None:
 def timeline(
     results: Sequence[SearchResult], suffix: str, place: Place = lambda video: Path(video.path).as_uri()
 ) -> str:
-    """A timeline: a track for each query, in it a clip for each moment, hit by hit in order of time.
+    """A timeline: a track for each query, in it a clip for each of `SearchHit.spans`, hit by hit in order of time.
 
     A clip has the timecode of its source, from its first frame that is shown in the moment to the last. The rate is
-    that of the film, or where it varies that of the standard next to its average.
+    that of the film, or where it varies that of the standard next to its average. A video that cannot be read, or whose
+    rate the format does not have, is left out with a warning.
 
     Args:
         results: the results of searches.
@@ -166,7 +168,7 @@ def timeline(
         place: gives the address of a file.
 
     Raises:
-        InputError: the format cannot hold it.
+        InputError: the format cannot hold it, or none of the videos.
         MissingExtraError: OpenTimelineIO is not installed.
     """
     otio: Any = require("opentimelineio", "prvr-search[otio]", "a timeline")
@@ -183,6 +185,9 @@ def timeline(
                 continue
             zero, kind = _clock(otio, info)
             rate = zero.rate
+            if suffix in _SMPTE and not time.is_valid_timecode_rate(rate):
+                logger.warning("not in the timeline: %s: %.5g frames per second. Write .otio.", hit.video.path, rate)
+                continue
             if suffix == ".edl" and kind == "NDF" and ";" in zero.to_timecode():  # of this rate the adapter writes DF
                 zero = time(zero.value, round(rate))
             rates.add(zero.rate)
@@ -191,13 +196,15 @@ def timeline(
             about = {"fcp_xml": {"timecode": {"displayformat": kind}}}
             source = otio.schema.ExternalReference(place(hit.video), whole, about)
             source.name = printable(hit.video.id.rpartition("/")[2])
-            for moment in sorted(hit.moments, key=lambda moment: moment.start):
-                first = min(length - 1, math.floor(moment.start * rate + _ROUNDING))
-                stop = min(length, max(first + 1, math.ceil(moment.end * rate - _ROUNDING)))
-                about = {"prvr": {"query": track.name, "score": moment.score}}
+            for found in sorted(hit.spans, key=lambda each: each.start):
+                first = min(length - 1, math.floor(found.start * rate + _ROUNDING))
+                stop = min(length, max(first + 1, math.ceil(found.end * rate - _ROUNDING)))
+                about = {"prvr": {"query": track.name, "score": getattr(found, "score", hit.score)}}
                 part = span(zero + time(first, zero.rate), time(stop - first, zero.rate))
                 track.append(otio.schema.Clip(source.name, source.deepcopy(), part, about))
         cuts.tracks.append(track)
+    if not rates and any(result.hits for result in results):
+        raise InputError(f"{suffix}: none of these videos can be in the timeline.")
     if suffix == ".edl" and (len(rates) > 1 or len(results) > 1):
         numbers = ", ".join(f"{rate:.5g}" for rate in sorted(rates))
         raise InputError(
@@ -226,7 +233,7 @@ def _clock(otio: Any, info: Film) -> tuple[Any, str]:
 
 
 def write_chapters(path: Path | str, results: Sequence[SearchResult]) -> None:
-    """Writes the moments of the best hit as chapters of its film, in order of time: WebVTT, or metadata of FFmpeg.
+    """Writes `SearchHit.spans` of the best hit as chapters of its film, in order of time: WebVTT, or FFmpeg's metadata.
 
     Raises:
         InputError: the ending is none of `CHAPTERS`, or nothing was found.
@@ -237,7 +244,7 @@ def write_chapters(path: Path | str, results: Sequence[SearchResult]) -> None:
     if result is None:
         raise InputError(f"{path}: no results, so there are no chapters.")
     title = " ".join(printable(result.query).split())
-    times = sorted((round(1000 * span.start), round(1000 * span.end)) for span in result.hits[0].moments)
+    times = sorted((round(1000 * span.start), round(1000 * span.end)) for span in result.hits[0].spans)
     if suffix == ".vtt":
         cues = (f"{_stamp(start)} --> {_stamp(end)}\n{escape(title, quote=False)}" for start, end in times)
         write_text(path, "\n\n".join(["WEBVTT", *cues]) + "\n")

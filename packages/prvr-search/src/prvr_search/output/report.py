@@ -200,7 +200,7 @@ def _hit(rank: int, hit: SearchHit, result: SearchResult) -> str:
     except VideoError as error:
         shown = f"<figcaption>no picture: {escape(printable(error.reason))}</figcaption>"
     filmed = f", filmed {date}" if (date := date_line(hit.video)) else ""
-    spans = ", ".join(clock_span(span.start, span.end) for span in hit.moments[1:])
+    spans = ", ".join(clock_span(span.start, span.end) for span in hit.moments if span != hit.spans[0])
     also = f"<p>also {spans}</p>" if spans else ""
     for what, videos in (("same content", hit.copies), ("similar score at the same moment", hit.alike)):
         places = escape(", ".join(printable(video.id) for video in videos))

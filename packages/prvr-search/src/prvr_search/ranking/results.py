@@ -75,14 +75,19 @@ class SearchHit:
         return self.video.id
 
     @property
+    def spans(self) -> Sequence[SubtitleLine | Moment]:
+        """Where to look: the matching lines or, without lines, the moments, best first."""
+        return self.lines or self.moments
+
+    @property
     def start(self) -> float:
-        """Start of the best matching line or, without lines, of the best moment, in seconds."""
-        return (self.lines or self.moments)[0].start
+        """Start of the first of `spans`, in seconds."""
+        return self.spans[0].start
 
     @property
     def end(self) -> float:
-        """End of the same line or moment, in seconds; not after the end of the video."""
-        end = (self.lines or self.moments)[0].end
+        """End of the first of `spans`, in seconds; not after the end of the video."""
+        end = self.spans[0].end
         return min(end, self.video.duration or end)
 
 

@@ -65,9 +65,10 @@ class Folders:
         self._read: dict[Path, tuple[Stamp, Folder]] = {}
 
     def all(self) -> list[Folder]:
-        """What is known of each folder; a damaged file is put aside, with a warning."""
-        folders = list[Folder]()
-        for path in sorted((self._home() / FOLDERS).glob("[0-9a-f]" * 64 + ".json")):
+        """What is known of each folder; a damaged file is put aside with a warning, and what was read before stays."""
+        folders, place = list[Folder](), self._home() / FOLDERS
+        read = {path for path in self._read if path.parent == place}
+        for path in sorted(read.union(place.glob("[0-9a-f]" * 64 + ".json"))):
             try:
                 folders += filter(None, [self._one(path)])
             except OSError as error:
@@ -155,7 +156,7 @@ class Folders:
                         changed.places.pop(state, None)
 
     def _one(self, path: Path) -> Folder | None:
-        """What a file holds; None where there is none, or it was damaged and is put aside.
+        """What a file holds, or held when it was read last; None where there was none, or a damaged one.
 
         Raises:
             OSError: it cannot be read now.
@@ -166,12 +167,12 @@ class Folders:
                 self._read[path] = stamp, self._parsed(path)
             return self._read[path][1]
         except FileNotFoundError:  # another process has put it aside, perhaps
-            return None
+            pass
         except DataError as error:
             logger.warning("%s Videos that are seen again are recognised by their content.", error)
             if self._writable is not None:
                 put_aside(path)
-            return None
+        return self._read[path][1] if path in self._read else None
 
     def _parsed(self, file: Path) -> Folder:
         """The content of a file; places that lead out of the folder are left out.

@@ -57,6 +57,7 @@ def environment(accelerator: Accelerator, precision: str) -> dict[str, Any]:
         "device": accelerator.device.type,
         "device_name": torch.cuda.get_device_name() if on_gpu else platform.processor() or platform.machine(),
         "processes": accelerator.num_processes,
+        "threads": torch.get_num_threads(),
         "precision": precision,
         "float32_matmul": torch.get_float32_matmul_precision(),
     }
