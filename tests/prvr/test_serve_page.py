@@ -488,6 +488,11 @@ def test_clips_and_results_are_saved(page: Any, address: str, told: list[str], t
     clips = otio.adapters.read_from_file(str(tmp_path / "results.otio")).find_clips()
     media = [unquote(clip.media_reference.target_url) for clip in clips]
     assert media == [row["path"].lstrip("'") for row in rows]
+    names = page.locator(".card .name").all_text_contents()
+    page.reload()
+    page.locator(".card").first.wait_for()
+    assert page.locator("#order select").input_value() == "-1"
+    assert page.locator(".card .name").all_text_contents() == names
 
 
 def test_a_film_that_was_replaced_or_is_damaged_says_so(page: Any, tmp_path: Path) -> None:

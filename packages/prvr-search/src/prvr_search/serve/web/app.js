@@ -24,6 +24,7 @@ let answered = null; // how many it had for the results that are shown
 let asks = null; // gives more of them
 let shown = null; // the answer
 let searched = ""; // what the answer is for
+const order = element("order").querySelector("select");
 const OPTIONS = [...element("more").querySelectorAll("input")].map((field) => field.name);
 const option = (name) => element("more").querySelector(`[name=${name}]`);
 const SIDE = 1024; // pixels of a picture that is sent: no encoder reads more
@@ -122,7 +123,7 @@ function show(answer, more) {
 /** Shows the results in the order that is chosen; equal dates stay in order of their ranks. */
 function sort() {
   const scale = range(shown);
-  const sign = Number(element("order").querySelector("select").value);
+  const sign = Number(order.value);
   const date = (hit) => Date.parse(hit.video.filmed) || 0;
   const hits = [...shown.hits].sort((one, other) => sign * (date(other) - date(one)) || one.rank - other.rank);
   results.replaceChildren(...hits.map((hit) => card(hit, scale)));
@@ -503,7 +504,10 @@ element("clear").addEventListener("click", () => {
   for (const name of OPTIONS) option(name).value = "";
   applyOptions();
 });
-element("order").addEventListener("change", sort);
+order.addEventListener("change", () => {
+  sessionStorage.setItem("prvr-order", order.value);
+  sort();
+});
 element("view").addEventListener("click", () => showGrid(!results.classList.contains("grid")));
 new ResizeObserver(uncover).observe(element("player"));
 element("forget").addEventListener("click", () => {
@@ -635,5 +639,6 @@ async function start() {
 }
 
 showGrid(localStorage.getItem("prvr-grid") === "1");
+order.value = sessionStorage.getItem("prvr-order") ?? "";
 input.focus();
 start();
