@@ -1,5 +1,6 @@
 """What tests of several modules share, made once per worker and read only."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,16 @@ def _small_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("prvr.training.run_folder.curves_figure", lambda history, title: Figure((1, 1)))
         yield
+
+
+@pytest.fixture
+def berlin() -> Iterator[None]:
+    """The zone of this computer is one hour ahead of UTC, two in summer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 @pytest.fixture(scope="module")

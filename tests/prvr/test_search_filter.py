@@ -1,7 +1,6 @@
 """Filters of a search: what passes is what a plain loop over the records says, and the best of it are found."""
 
 import re
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -53,10 +52,9 @@ def test_a_time_without_a_zone_is_local() -> None:
     assert SearchFilter(before=at).numbers(videos) == [0]
 
 
-def test_a_day_is_the_one_that_results_show(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("berlin")
+def test_a_day_is_the_one_that_results_show() -> None:
     """Filmed in India, found from Berlin, where it was still the day before."""
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
     india = [replace(VIDEOS[0], filmed="2010-02-03T04:05:06+05:30")]
     day, here = datetime(2010, 2, 3), datetime(2010, 2, 2, 23, 35, 6).astimezone()
     assert SearchFilter(after=day, before=datetime(2010, 2, 3, 5)).numbers(india) == [0]

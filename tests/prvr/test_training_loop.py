@@ -112,6 +112,18 @@ def test_a_last_batch_of_one_video_is_left_out(runs: Runs, tmp_path: Path, video
         dataclasses.replace(runs.splits, train=runs.splits.train.subset([0]))
 
 
+def test_each_process_needs_a_video_of_a_batch(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with make_accelerator("no", tmp_path, "cpu", ()) as accelerator:
+        monkeypatch.setattr(type(accelerator), "num_processes", 3)
+        for size, videos in ((3, 16), (16, 3)):
+            split = runs.splits.train.subset(range(videos))
+            assert len(training_batches(runs.config(train__batch_size=size), split, accelerator))
+        for size, videos in ((2, 16), (16, 2)):
+            split = runs.splits.train.subset(range(videos))
+            with pytest.raises(TrainingError, match="3 processes share batches of 2 videos"):
+                training_batches(runs.config(train__batch_size=size), split, accelerator)
+
+
 def test_bf16_trains_and_leaves_float32_to_others(runs: Runs, straight_runs: StraightRuns) -> None:
     config = runs.config(train__precision="bf16", train__epochs=1, **DIFFUSION)
     mixed = runs.train(config, "bf16").history[0]["loss"]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,11 +18,7 @@ COPIED = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()) * 10**9
 """When a file was last changed, in ns."""
 
 
-@pytest.fixture(autouse=True)
-def _zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A zone that is two hours ahead in summer."""
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
+pytestmark = pytest.mark.usefixtures("berlin")
 
 
 def dated(path: Path, **tags: str) -> Path:
