@@ -768,8 +768,8 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/ranking/results.py",
-        "end = (self.lines or self.moments)[0].end",
-        "end = (self.lines or self.moments)[-1].end",
+        "end = self.spans[0].end",
+        "end = self.spans[-1].end",
         "the end of another moment",
         "prvr/test_search_windows.py::test_a_long_moment_in_noise_is_found_and_shown_whole",
     ),

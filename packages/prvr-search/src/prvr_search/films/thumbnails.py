@@ -16,9 +16,7 @@ _WIDEST = 1920
 _QUALITY = 80
 
 
-def thumbnail(
-    source: Path | str | BinaryIO, seconds: float, *, width: int = 320, limits: Limits | None = None
-) -> bytes:
+def thumbnail(source: Path | str | BinaryIO, seconds: float, width: int = 320, limits: Limits | None = None) -> bytes:
     """What a video shows at a time, as a small JPEG.
 
     The file is jumped in: the cost is that of the frames since the last key frame that can be decoded alone.

@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 
 _QUERIES = 32  # scored at a time: their scores of all videos are held
 _WINDOWS = 256  # that a model re-scores at a time
+_MANY = 2000  # videos whose vectors take seconds
 _CANDIDATES = 200  # videos in which two sentences are looked for one after the other
 
 
@@ -142,6 +143,8 @@ class VideoIndex:
         entries_of = {features_hash(entry): entry for entry in reversed(features.entries.values())}
         files = open_vectors(self.folder)
         if todo := entries_of.keys() - {video for file in files for video in file.videos}:
+            if len(todo) > _MANY:
+                logger.info("computing the vectors of %s videos, once", f"{len(todo):,}")
             clear_half_written(self.folder, older_than=ABANDONED_AFTER)  # newer files may be those of another process
             write_vectors(self.folder, self._embedded(features, {video: entries_of[video] for video in sorted(todo)}))
             files = join_vectors(self.folder, open_vectors(self.folder))

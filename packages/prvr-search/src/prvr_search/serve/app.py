@@ -20,9 +20,10 @@ from prvr.errors import InputError, MissingExtraError
 from prvr.reading import printable
 from prvr_search import Library, Query, SearchFilter, SearchResult
 from prvr_search.films import SubtitleLine, VideoError, clip_name
+from prvr_search.films.thumbnails import thumbnail as small_picture
 from prvr_search.ranking.filters import CONDITIONS
 from prvr_search.serve import schema
-from prvr_search.serve.files import OpenFile, cut_clip, encode_preview, encode_thumbnail
+from prvr_search.serve.files import OpenFile, cut_clip, encode_preview
 from prvr_search.serve.schema import Key, PreviewKind, Seconds
 from prvr_search.serve.security import COOKIE, PICTURE, SecurityMiddleware, Sessions
 from prvr_search.serve.service import Busy, Service
@@ -252,7 +253,8 @@ def _add_routes(app: FastAPI, service: Service, sessions: Sessions) -> None:
         key: Key, t: Seconds = 0.0, width: Annotated[int, Address(ge=16, le=1280, description="pixels")] = 320
     ) -> Response:
         """A picture of a video at a time."""
-        return Response(await service.media(key, encode_thumbnail, round(t, 2), width), 200, _IMMUTABLE, "image/jpeg")
+        content = await service.media(key, small_picture, round(t, 2), width, service.limits.video)
+        return Response(content, 200, _IMMUTABLE, "image/jpeg")
 
     @app.head("/api/videos/{key}/file", include_in_schema=False)
     @app.get("/api/videos/{key}/file", **_media("*/*"))
@@ -277,5 +279,5 @@ def _add_routes(app: FastAPI, service: Service, sessions: Sessions) -> None:
         if not start < end <= start + longest + _ROUNDING:
             raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
         end = min(end, max(service.catalogue.get(key).duration, start + 0.1))
-        content = await service.media(key, encode_preview, start, end, kind)
+        content = await service.media(key, encode_preview, service.limits, start, end, kind)
         return Response(content, 200, _IMMUTABLE, f"video/{kind}")

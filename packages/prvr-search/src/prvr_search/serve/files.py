@@ -24,7 +24,6 @@ from prvr.encoders import VideoEntry
 from prvr_search.films.clips import ENCODERS, Encoding, encode_part, write_part
 from prvr_search.films.decode import open_video
 from prvr_search.films.listing import volume_of
-from prvr_search.films.thumbnails import thumbnail
 from prvr_search.ranking.filters import filmed
 from prvr_search.serve.schema import PreviewKind, key_of
 from prvr_search.serve.settings import ServeLimits
@@ -157,15 +156,6 @@ class OpenFile(FileResponse):
         with self._file:
             without = {**scope, "extensions": {}}  # some servers would send a path by themselves
             await (NotModifiedResponse(self.headers) if is_known else super()).__call__(without, receive, send)
-
-
-def encode_thumbnail(file: BinaryIO, limits: ServeLimits, at: float, width: int) -> bytes:
-    """A JPEG of the frame that an open video shows at a time, of a width in pixels.
-
-    Raises:
-        VideoError: no frame can be decoded.
-    """
-    return thumbnail(file, at, width=width, limits=limits.video)
 
 
 def preview_kinds() -> list[PreviewKind]:

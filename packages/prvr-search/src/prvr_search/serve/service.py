@@ -147,7 +147,7 @@ class Service:
         self._pictures = asyncio.Semaphore(limits.pictures)
         self._media = Workers(limits.media_threads, limits.media_seconds, limits.media_waiting)
         keep = cached(LRUCache(limits.cache_bytes, getsizeof=len), key=lambda _, *what: what, lock=threading.Lock())
-        self._make = keep(lambda file, _, make, *options: make(file, limits, *options))
+        self._make = keep(lambda file, _, make, *options: make(file, *options))
         self.registry = CollectorRegistry()
         for name, help_, value in (
             ("prvr_ready", "Readiness: whether the server can search now.", lambda: self.ready),
@@ -286,7 +286,7 @@ class Service:
         return await self.of_video(key, made)
 
     async def media(self, key: str, make: Callable[..., bytes], *options: Any) -> bytes:
-        """What `make(file, limits, *options)` makes, maybe earlier; the file is checked now. Errors as of `of_file`."""
+        """What `make(file, *options)` makes, maybe earlier; the file is checked now. Errors as of `of_file`."""
         return await self.of_file(key, lambda file: self._make(file, key, make, *options))
 
     def lines(self, video: VideoEntry) -> Sequence[SubtitleLine]:

@@ -62,6 +62,7 @@ logger = logging.getLogger(__name__)
 CLAIMS, CHANGED = "claims", "changed"
 """What lies in a library beside what is kept: the locks of processes and videos, and what changes with features."""
 _CATALOGUE = TypeAdapter(dict[str, dict[str, Film]])
+_MANY = 2000  # files that are read in seconds
 _LONG = 24 * 3600.0  # seconds to wait for processes that use the library, before it is moved or pruned
 
 
@@ -219,9 +220,12 @@ class Store:
             with suppress(OSError, ValueError):
                 self._films = _CATALOGUE.validate_json(bytes(read_proven(self._cache / "films")[0]))
         films: dict[str, dict[str, Film]] = {}
+        unread = 0
         for key, sha256, stamp in feature_files(self.home):
             film = self._films.get(key, {}).get(sha256)
             if film is None or film.stamp != stamp:
+                if (unread := unread + 1) == _MANY:
+                    logger.info("%s: reading the features of many videos, once", self.home)
                 try:
                     film = self.read(key, sha256).film
                 except DataError as error:
