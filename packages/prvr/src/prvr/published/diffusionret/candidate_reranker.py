@@ -125,16 +125,9 @@ class CandidateReranker(PretrainedModel):
         columns = torch.arange(candidates.numel(), device=text.device).view(candidates)
         return self.pairs(inputs, torch.arange(*rows, device=text.device), columns.expand(*rows, -1))
 
-    def pairs(
-        self,
-        inputs: RerankerInputs,
-        rows: Int[Tensor, " r"],
-        columns: Int[Tensor, "r k"],
-        pooled: Float[Tensor, "r k d"] | None = None,
-    ) -> Pairs:
-        """Queries and candidates, of which `pooled` is the result of `pooled_pairs` of `network`, where it is known."""
-        if pooled is None:
-            pooled = pooled_pairs(self.pool, inputs, self.direction, rows, columns)
+    def pairs(self, inputs: RerankerInputs, rows: Int[Tensor, " r"], columns: Int[Tensor, "r k"]) -> Pairs:
+        """Queries and candidates, the videos pooled for their texts."""
+        pooled = pooled_pairs(self.pool, inputs, self.direction, rows, columns)
         if self.direction == "t2v":
             return Pairs(inputs.text[rows][:, None], pooled)
         return Pairs(pooled, inputs.text[columns])
@@ -196,7 +189,7 @@ class CandidateReranker(PretrainedModel):
         pairs: Pairs,
         **draws: Any,
     ) -> Float[Tensor, ""]:
-        """`loss` of pooled queries and candidates; pooling has no parameters, so its result can be kept.
+        """`loss` of pooled queries and candidates.
 
         Args:
             target: as in `loss`.

@@ -4,31 +4,27 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from prvr.data.on_device import sent
 from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.metrics import RankCounts, reject_nan
 from prvr.evaluation.rank import count_rows
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
-from prvr.published.diffusionret.network import Pairs, RerankerInputs, pooled_pairs
+from prvr.published.diffusionret.network import RerankerInputs
 from prvr.stages import Direction, ScoreMatrix, best_columns, merge_top_k
-
-CACHE = 2**30
-"""Bytes of pooled vectors that are kept."""
 
 
 class Candidates:
-    """The candidates of training rows: the right one, and wrong ones of which some are drawn in each step.
+    """The candidates of training rows: the right one, and wrong ones of which some are drawn in each step. On the CPU.
 
     In direction "t2v" row i is query i, its own video and wrong videos; in "v2t" it is the video of query i, that query
     and wrong queries.
 
     Args:
         direction: "t2v" or "v2t".
-        owner: `(q,)` index of the video of each query; on the CPU without `hardest`.
+        owner: `(q,)` index of the video of each query.
         hardest: `(q, p)` indices of the wrong ones of each row in the gallery, hardest first; None: the wrong ones are
             the right ones of the other rows of the step, as in DiffusionRet's code. Rows of the same video are not
             wrong for each other.
@@ -41,22 +37,23 @@ class Candidates:
     def __init__(
         self, direction: Direction, owner: Int[Tensor, " q"], hardest: Int[Tensor, "q p"] | None = None
     ) -> None:
-        queries = torch.arange(len(owner), device=owner.device)
+        queries = torch.arange(len(owner))
         self.asks, self.right = (queries, owner) if direction == "t2v" else (owner, queries)
         self.owner = owner
         self.columns = None if hardest is None else torch.cat([self.right[:, None], hardest], 1)
 
     def draw(self, rows: Int[Tensor, " b"], num: int, generator: torch.Generator) -> Int[Tensor, "b n"]:
-        """Places in `columns` for some rows, or without them indices in the gallery; the right one first.
+        """Indices in the gallery for some rows, the right one first.
 
         Args:
-            rows: the rows of the whole step, on the CPU.
+            rows: the rows of the whole step.
             num: n, of which n - 1 are wrong; fewer where a row has fewer.
-            generator: source of the draws, on the CPU.
+            generator: source of the draws.
         """
         if self.columns is not None:
             order = torch.rand(len(rows), self.columns.shape[1] - 1, generator=generator)
-            return sent(F.pad(order, (1, 0), value=-1.0).argsort(1)[:, :num], self.columns.device)
+            places = F.pad(order, (1, 0), value=-1.0).argsort(1)[:, :num]
+            return self.columns[rows].gather(1, places)
         owner = self.owner[rows]
         wrong = owner[:, None] != owner
         order = torch.rand(wrong.shape, generator=generator).masked_fill(~wrong, 2.0).fill_diagonal_(-1.0).argsort(1)
@@ -78,8 +75,7 @@ def hard_candidates(
     Raises:
         ValueError: a row has no wrong candidate, or a score is NaN.
     """
-    owner = torch.from_numpy(split.query_to_video).to(scores.encoded.text.device)
-    parts = []
+    owner, parts = torch.from_numpy(split.query_to_video), []
     for rows in scores.blocks(direction, block):
         positives = scores.positives(direction, rows)
         values = scores.rows(direction, rows)
@@ -93,41 +89,9 @@ def hard_candidates(
                 f"{split.name}: a row of direction {direction!r} has no wrong candidate to learn from. More videos are "
                 "needed."
             )
-        parts.append(values.masked_fill(positives, -torch.inf).topk(size, dim=1).indices)
+        parts.append(values.masked_fill(positives, -torch.inf).topk(size, dim=1).indices.cpu())
     hardest = torch.cat([part[:, :size] for part in parts])
     return Candidates(direction, owner, hardest if direction == "t2v" else hardest[owner])
-
-
-class Pairing:
-    """Pooled queries and candidates of training rows: pooled once where they take at most 1 GiB, else in each step.
-
-    The text-frame attention has no parameters and the embeddings are frozen: what it gives never changes.
-
-    Args:
-        reranker: whose direction and pooling are meant.
-        inputs: embeddings of the split.
-        candidates: of each row.
-    """
-
-    def __init__(self, reranker: CandidateReranker, inputs: RerankerInputs, candidates: Candidates) -> None:
-        self.reranker, self.inputs, self.candidates = reranker, inputs, candidates
-        self._asks = candidates.asks.to(inputs.text.device)
-        self._pooled: Float[Tensor, "q c d"] | None = None
-        columns, text = candidates.columns, inputs.text
-        if columns is not None and columns.numel() * text.shape[-1] * text.element_size() <= CACHE:
-            self._pooled = pooled_pairs(reranker.pool, inputs, reranker.direction, self._asks, columns)
-
-    def pairs(self, rows: Int[Tensor, " r"], places: Int[Tensor, "r n"]) -> Pairs:
-        """Queries and candidates of some rows.
-
-        Args:
-            rows: r of the rows, on the device.
-            places: as `candidates.draw` returned them for these rows.
-        """
-        columns, device = self.candidates.columns, self.inputs.text.device
-        columns = sent(places, device) if columns is None else columns[rows].gather(1, places).to(device)
-        pooled = None if self._pooled is None else self._pooled[rows[:, None], places]
-        return self.reranker.pairs(self.inputs, self._asks[rows], columns, pooled)
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from prvr.evaluation import EvaluationConfig, EvaluationReport, RetrievalMetrics
 from prvr.evaluation.encode import device_of, evaluation_mode
 from prvr.models.layers import initialise
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
-from prvr.published.diffusionret.candidates import Candidates, Pairing, counts_by_weight, hard_candidates
+from prvr.published.diffusionret.candidates import Candidates, counts_by_weight, hard_candidates
 from prvr.published.diffusionret.network import RerankerInputs
 from prvr.published.diffusionret.run_config import RerankerRunConfig, reranker_card
 from prvr.published.diffusionret.stage import DiffusionSettings, DiffusionStage, fingerprint
@@ -137,15 +137,14 @@ class RerankerTask:
             _start(self.networks[direction], config.train.start)
         train, self.selection_split = learning_splits(splits)
         self.query_ids = train.query_ids
-        scores, inputs = self._scores(train)
-        self.pairings, size = dict[Direction, Pairing](), config.candidates.pool
+        scores, self.inputs = self._scores(train)
+        self.candidates, size = dict[Direction, Candidates](), config.candidates.pool
         with evaluation_mode(retriever, self.device, config.train.seed):
-            for direction, reranker in self.networks.items():
+            for direction in self.networks:
                 if size == "batch":
-                    candidates = Candidates(direction, torch.from_numpy(train.query_to_video))
+                    self.candidates[direction] = Candidates(direction, torch.from_numpy(train.query_to_video))
                 else:
-                    candidates = hard_candidates(scores, train, direction, size)
-                self.pairings[direction] = Pairing(reranker, inputs, candidates)
+                    self.candidates[direction] = hard_candidates(scores, train, direction, size)
         self.selection, self.selection_inputs = self._scores(self.selection_split)
         self.draws, self.noise = torch.Generator("cpu"), torch.Generator(self.device)
         self.shard = Shard(accelerator.process_index, accelerator.num_processes)
@@ -172,16 +171,17 @@ class RerankerTask:
         share = (own.stop - own.start) / size
         if not share:  # a last batch with fewer rows than processes
             own = slice(1)
-        rows, losses = sent(batch[own], self.device), dict[str, Tensor]()
+        losses = dict[str, Tensor]()
         for direction, reranker in self.networks.items():
-            pairing = self.pairings[direction]
-            places = pairing.candidates.draw(batch, self.config.candidates.num, self.draws)
+            candidates = self.candidates[direction]
+            columns = candidates.draw(batch, self.config.candidates.num, self.draws)
+            asks = candidates.asks[batch[own]]
             # The control process without diffusion reads neither.
             timesteps = torch.randint(network.steps, (size,), generator=self.noise, device=self.device)[own]
-            noise = torch.randn(places.shape, generator=self.noise, device=self.device)[own]
+            noise = torch.randn(columns.shape, generator=self.noise, device=self.device)[own]
             with self.accelerator.autocast():
-                pairs = pairing.pairs(rows, places[own])
-                right = torch.arange(places.shape[1], device=self.device).expand(len(rows), -1) == 0
+                pairs = reranker.pairs(self.inputs, *(sent(x, self.device) for x in (asks, columns[own])))
+                right = torch.arange(columns.shape[1], device=self.device).expand(len(asks), -1) == 0
                 loss = reranker.loss_of_pairs(right, pairs, noise=noise, timesteps=timesteps)
             losses[direction] = loss * share
         losses["total"] = torch.stack(list(losses.values())).sum()
