@@ -1,6 +1,7 @@
 """From segments to moments: a graph over the segments of all levels propagates their features."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -57,12 +58,8 @@ def own_weights(features: Features, spans: Spans) -> Float64[np.ndarray, "n n"]:
         array([[1.   , 0.368],
                [0.368, 1.   ]])
     """
-    weights = features @ features.T
-    np.maximum(weights, 0, out=weights)
     scaled = spans.mean(1) / np.diff(spans).mean()
-    nearness = np.subtract.outer(scaled, scaled)
-    np.abs(nearness, out=nearness)
-    weights += np.exp(np.negative(nearness, out=nearness), out=nearness)
+    weights = np.maximum(features @ features.T, 0) + np.exp(-np.abs(np.subtract.outer(scaled, scaled)))
     np.fill_diagonal(weights, 1)
     return weights
 
@@ -102,9 +99,8 @@ def propagate(features: Features, segments: AdaptiveSegments, beta: float = 0.7)
     `own_weights` within a level, `neighbour_weights` between neighbouring levels, 0 elsewhere. The eigenvalues of S lie
     in [-1, 1], so those of $I - \beta S$ in $[1 - \beta, 1 + \beta]$, and its condition is at most 5.7 for 0.7.
 
-    The matrix is block tridiagonal in the levels and solved by Cholesky factors of its blocks, exact up to rounding.
-    With n_j segments at level j that takes the sum of $n_j^2 (n_j / 3 + 2 n_{j+1} + 4 d)$ multiply-adds, and that of
-    $n_j^2 + n_j n_{j+1}$ numbers in memory.
+    The matrix is solved by its Cholesky factor, exact up to rounding, in $n^2 (n / 6 + d)$ multiply-adds and with $n^2$
+    numbers in memory.
 
     Args:
         features: `(n, d)` of unit length, finest level first.
@@ -122,34 +118,20 @@ def propagate(features: Features, segments: AdaptiveSegments, beta: float = 0.7)
     """
     if not 0 <= beta < 1:
         raise InputError(f"beta {beta}: expected a number in [0, 1). The published value is 0.7.")
-    spans = list(segments.levels())
-    parts = np.split(features, segments.level_offsets[1:-1])
-    blocks = [own_weights(*level) for level in zip(parts, spans, strict=True)]
-    links = [neighbour_weights(parts[j], spans[j], parts[j + 1], spans[j + 1]) for j in range(len(parts) - 1)]
-    roots = [block.sum(1) for block in blocks]
-    for j, link in enumerate(links):
-        roots[j] += link.sum(1)
-        roots[j + 1] += link.sum(0)
-    roots = [np.sqrt(root) for root in roots]
-    solved, carried = [], []
-    for j, right in enumerate(parts):  # eliminates a level at a time
-        matrix = blocks.pop(0)
-        matrix *= -beta
-        matrix /= roots[j][:, None]
-        matrix /= roots[j]
-        matrix[np.diag_indices_from(matrix)] += 1
-        right = (1 - beta) * right
-        if j:
-            matrix -= link.T @ carried[-1]
-            right -= link.T @ solved[-1]
-        factor = cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)  # symmetric
-        solved.append(cho_solve(factor, right, overwrite_b=True, check_finite=False))
-        if links:
-            link = -beta * links.pop(0) / roots[j][:, None] / roots[j + 1]
-            carried.append(cho_solve(factor, link.toarray(), overwrite_b=True, check_finite=False))
-    for j in range(len(carried) - 1, -1, -1):
-        solved[j] -= carried[j] @ solved[j + 1]
-    return np.concatenate(solved)
+    levels, graph = [slice(*pair) for pair in pairwise(segments.level_offsets)], np.zeros((len(features),) * 2)
+    for level in levels:
+        graph[level, level] = own_weights(features[level], segments.spans[level])
+    for fine, coarse in pairwise(levels):
+        link = neighbour_weights(features[fine], segments.spans[fine], features[coarse], segments.spans[coarse])
+        graph[fine, coarse] = link.toarray()
+        graph[coarse, fine] = graph[fine, coarse].T
+    roots = np.sqrt(graph.sum(1))
+    graph *= -beta
+    graph /= roots[:, None]
+    graph /= roots
+    graph[np.diag_indices_from(graph)] += 1
+    factor = cho_factor(graph.T, lower=True, overwrite_a=True, check_finite=False)  # symmetric
+    return cho_solve(factor, (1 - beta) * features, overwrite_b=True, check_finite=False)
 
 
 def propagate_in_parts(
