@@ -1,7 +1,7 @@
 """The re-ranker of DiffusionRet: it generates a distribution over the best candidates of a retriever."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,12 +13,14 @@ from prvr.config import config_to_dict, validated
 from prvr.config.registry import named_parts
 from prvr.errors import InputError
 from prvr.models.pretrained import PretrainedModel
-from prvr.published.diffusionret.network import CandidateDenoiser, Pairs, RerankerInputs, pooled_pairs
-from prvr.published.diffusionret.process import DiffusionProcess
+from prvr.published.diffusionret.network import CandidateDenoiser, Pairs, PreparedPairs, RerankerInputs, pooled_pairs
+from prvr.published.diffusionret.process import beta_schedule
 from prvr.published.diffusionret.run_config import COMPAT, RerankerConfig
 from prvr.scoring import full_precision
 from prvr.stages.matrix import EncodedSplit, rescore_best
 from prvr.types import Direction, VideoEmbedding, query_vectors
+from regdiff import ConditionalDiffusion, KLToTarget, make_scheduler
+from regdiff.losses import mse
 from regdiff.noise import standard_normal
 
 _SHAPES = {
@@ -53,6 +55,18 @@ def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerIn
     return RerankerInputs(text, frames, mask)
 
 
+class Process(NamedTuple):
+    """Denoising diffusion of the distribution over candidates (DiffusionRet, eq. 7 to 9), with x_0 predicted.
+
+    Attributes:
+        training: has the loss, which reads scores, because their logarithm is exact.
+        sampling: has the sampler, which reads x_0.
+    """
+
+    training: ConditionalDiffusion
+    sampling: ConditionalDiffusion
+
+
 class CandidateReranker(PretrainedModel):
     r"""DiffusionRet's generator (Jin et al., ICCV 2023): from noise to a distribution over candidates, in K steps.
 
@@ -64,6 +78,11 @@ class CandidateReranker(PretrainedModel):
     Shapes: in direction "t2v" text is `(b, d)`, frames `(b, n, f, d)` and their mask `(b, n, f)`; in direction "v2t"
     text is `(b, n, d)`, frames `(b, f, d)` and their mask `(b, f)`. Candidates without the axis b are the same for
     every row, and their frames are not copied: for example all items of a training batch.
+
+    DDPM is DDIM with eta = 1 (Song et al. 2021). The control `process="one_step"`, which is not in the paper, is the
+    same with a network that reads neither x nor the step, called once. The loss "kl" is KL(x_0 || softmax(temperature *
+    scores)) per row (eq. 9), of an x_0 with -1 its positive part; "mse" the squared error of the predicted x_0 (table
+    3a of the paper).
 
     Args:
         config: sizes, diffusion, loss, and released behaviour.
@@ -93,7 +112,14 @@ class CandidateReranker(PretrainedModel):
         self.pool = entries["pooling"].part(config.attention_temperature)
         self.denoiser: CandidateDenoiser = entries["decoder"].part(config.width, config.steps)
         self.output = entries["output"].part(config)
-        self.process = DiffusionProcess(self.denoiser, self.output, config)
+        self.divergence = KLToTarget(config.loss_temperature)
+        betas = {"trained_betas": beta_schedule(config), "timestep_spacing": config.spacing}
+        scheduler = make_scheduler("ddim", config.steps, prediction_type="sample", **betas)
+        # Methods and no closures: a copy of the re-ranker has a network of its own. A record: they are no parts of it.
+        self.process = Process(
+            ConditionalDiffusion(self._scores, scheduler, loss_fn=self._loss),
+            ConditionalDiffusion(self._clean, scheduler, eta=1.0 if config.sampler == "ddpm" else 0.0),
+        )
 
     @classmethod
     def from_config_file(cls, values: Mapping[str, Any]) -> "CandidateReranker":
@@ -101,6 +127,20 @@ class CandidateReranker(PretrainedModel):
         options = dict(values)
         direction = options.pop("direction", "t2v")
         return cls(validated(RerankerConfig, options, "re-ranker configuration"), direction)
+
+    def _scores(self, x: Tensor, timestep: Tensor, pairs: PreparedPairs) -> Tensor:
+        if self.config.process == "one_step":
+            x, timestep = torch.zeros_like(x), torch.zeros_like(timestep)
+        return self.denoiser(x, timestep, pairs)
+
+    def _clean(self, x: Tensor, timestep: Tensor, pairs: PreparedPairs) -> Tensor:
+        return self.output.clean(self._scores(x, timestep, pairs))
+
+    def _loss(self, scores: Tensor, clean: Tensor) -> Tensor:
+        if self.config.loss == "mse":
+            return mse(self.output.clean(scores), clean)
+        positive = clean.clamp_min(0)
+        return self.divergence(scores, positive / positive.sum(-1, keepdim=True))
 
     @property
     def _like(self) -> Tensor:

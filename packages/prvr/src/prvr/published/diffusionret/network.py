@@ -50,7 +50,8 @@ class TextFrameAttention(nn.Module):
         self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
     ) -> Float[Tensor, "b m f"]:
         """The weight of each frame for each text: the attention map of figure B."""
-        logits = text @ frames.mT / self.temperature
+        # A logit of NaN would be a gradient of NaN, though it has no weight.
+        logits = text @ frames.masked_fill(~frame_mask[..., None], 0).mT / self.temperature
         # Not -inf: a video without a valid frame would have a gradient of NaN.
         lowest = torch.finfo(logits.dtype).min
         return logits.masked_fill(~frame_mask[:, None], lowest).softmax(-1).masked_fill(~frame_mask[:, None], 0)
@@ -65,8 +66,8 @@ class TextFrameAttention(nn.Module):
             frames: `(b, f, d)` frame embeddings.
             frame_mask: `(b, f)` True = valid.
         """
-        frames = frames.masked_fill(~frame_mask[..., None], 0)  # a weight of 0 does not remove a NaN
-        return self.weights(text, frames, frame_mask) @ frames
+        weights = self.weights(text, frames, frame_mask)
+        return weights @ frames.masked_fill(~frame_mask[..., None], 0)  # a weight of 0 does not remove a NaN
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,9 @@ def pooled_pairs(
 
 @dataclass(frozen=True)
 class StepCodes:
-    """The codes Proj(k) of all K steps, `(K, d)` each, after the query, key and value projections."""
+    """The codes Proj(k) of all steps, `(3, K, d)`: after the query, the key and the value projection."""
 
-    query: Float[Tensor, "k d"]
-    key: Float[Tensor, "k d"]
-    value: Float[Tensor, "k d"]
+    table: Float[Tensor, "3 k d"]
 
 
 class PreparedPairs(NamedTuple):
@@ -140,7 +139,7 @@ class PreparedPairs(NamedTuple):
         candidates: `(b, n, d)` candidates without projection; their values are projected after the weighted mean.
         products: `(b, n)` inner products of queries and keys.
         decoded: `(b, n, 2d)` the part of the decoder's first layer that reads the candidates.
-        codes: the codes of the steps.
+        codes: the codes of the steps; a record, as they have no axis b.
     """
 
     queries: Float[Tensor, "b m d"]
@@ -201,7 +200,7 @@ class CandidateDenoiser(nn.Module):
         projected, keys = self.query(queries), self.key(candidates)
         decoded = F.linear(candidates, self.decoder_in.weight[:, self.width :], self.decoder_in.bias)
         time = self.time_out(F.silu(self.time_in(self.time_table)))
-        codes = StepCodes(self.query(time), self.key(time), self.value(time))
+        codes = StepCodes(torch.stack([self.query(time), self.key(time), self.value(time)]))
         return PreparedPairs(projected, keys, candidates, (projected * keys).sum(-1), decoded, codes)
 
     def forward(
@@ -214,13 +213,13 @@ class CandidateDenoiser(nn.Module):
             timestep: `(b,)` in [0, K).
             pairs: the result of `prepare`.
         """
-        codes = pairs.codes
+        query, key, value = pairs.codes.table[:, timestep]
         # <q + a, k + b> without <a, b>, which is the same for every candidate: no softmax sees it.
-        logits = pairs.products + (pairs.keys @ codes.query[timestep][..., None]).squeeze(-1)
-        logits = logits + (pairs.queries @ codes.key[timestep][..., None]).squeeze(-1)
+        logits = pairs.products + (pairs.keys @ query[..., None]).squeeze(-1)
+        logits = logits + (pairs.queries @ key[..., None]).squeeze(-1)
         weights = (logits + x).softmax(-1)
         mean = (weights[:, None] @ pairs.candidates)[:, 0]
-        attended = self.merge(self.value(mean) + codes.value[timestep])
+        attended = self.merge(self.value(mean) + value)
         hidden = pairs.decoded + F.linear(attended, self.decoder_in.weight[:, : self.width])[:, None]
         decoded = self.decoder_out(hidden.relu_()).squeeze(-1)
         return decoded if self.finish is None else self.finish(decoded, weights)

@@ -1,4 +1,4 @@
-"""From the scores of the network to x_0: K steps of denoising, or the control, one step without noise."""
+"""The meaning of the scores of the network, and the schedule of the noise."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,11 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from prvr.published.diffusionret.network import CandidateDenoiser, PreparedPairs
 from prvr.published.diffusionret.run_config import RerankerConfig
-from regdiff import ConditionalDiffusion
-from regdiff.losses import KLToTarget, mse
-from regdiff.schedulers import make_scheduler
 
 
 class Output(NamedTuple):
@@ -58,44 +54,3 @@ def beta_schedule(config: RerankerConfig) -> list[float]:
         f = torch.cos((torch.arange(steps + 1, dtype=torch.float64) / steps + 0.008) / 1.008 * torch.pi / 2) ** 2
         betas = 1 - f[1:] / f[:-1]
     return (betas * config.beta_scale).clamp(max=0.999).tolist()
-
-
-class DiffusionProcess:
-    """Denoising diffusion of the distribution over candidates (DiffusionRet, eq. 7 to 9), with x_0 predicted.
-
-    DDPM is DDIM with eta = 1 (Song et al. 2021). The control `process="one_step"`, which is not in the paper, is the
-    same with a network that reads neither x nor the step, called once.
-
-    Args:
-        network: the denoiser.
-        output: the meaning of its scores.
-        config: steps, schedule, sampler and loss. kl: KL(x_0 || softmax(temperature * scores)) per row (eq. 9), of an
-            x_0 with -1 its positive part; mse: the squared error of the predicted x_0 (table 3a of the paper).
-
-    Attributes:
-        training: has the loss, which reads scores, because their logarithm is exact.
-        sampling: has the sampler, which reads x_0.
-    """
-
-    def __init__(self, network: CandidateDenoiser, output: Output, config: RerankerConfig) -> None:
-        self.network, self.output, self.config = network, output, config
-        self.divergence = KLToTarget(config.loss_temperature)
-        betas = {"trained_betas": beta_schedule(config), "timestep_spacing": config.spacing}
-        scheduler = make_scheduler("ddim", config.steps, prediction_type="sample", **betas)
-        # Methods and no closures: a copy of the re-ranker has a network of its own.
-        self.training = ConditionalDiffusion(self._scores, scheduler, loss_fn=self._loss)
-        self.sampling = ConditionalDiffusion(self._clean, scheduler, eta=1.0 if config.sampler == "ddpm" else 0.0)
-
-    def _scores(self, x: Tensor, timestep: Tensor, pairs: PreparedPairs) -> Tensor:
-        if self.config.process == "one_step":
-            x, timestep = torch.zeros_like(x), torch.zeros_like(timestep)
-        return self.network(x, timestep, pairs)
-
-    def _clean(self, x: Tensor, timestep: Tensor, pairs: PreparedPairs) -> Tensor:
-        return self.output.clean(self._scores(x, timestep, pairs))
-
-    def _loss(self, scores: Tensor, clean: Tensor) -> Tensor:
-        if self.config.loss == "mse":
-            return mse(self.output.clean(scores), clean)
-        positive = clean.clamp_min(0)
-        return self.divergence(scores, positive / positive.sum(-1, keepdim=True))

@@ -72,12 +72,6 @@ class ReleasedTextFrameAttention(TextFrameAttention):
         """Weights of the frames for each text; they add up to less than one if frames are padded."""
         return (text @ frames.mT / self.temperature).softmax(-1).masked_fill(~frame_mask[:, None], 0)
 
-    def forward(
-        self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
-    ) -> Float[Tensor, "b m d"]:
-        """The weighted frames for each text; `frame_mask` is True at valid frames."""
-        return self.weights(text, frames, frame_mask) @ frames
-
 
 def released_denoiser(width: int, steps: int) -> CandidateDenoiser:
     """A denoiser with a map after the attention, and the attention weights added to the output: neither is in eq. 6."""
