@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from prvr.config import Config, TrainConfig, load_config
+from prvr.config import Config, TrainConfig
 from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.data import Corpus, PackedSplit, open_corpus, segment_mean
 from prvr.data.packing import repack
@@ -18,12 +18,11 @@ from prvr.errors import DataError, InputError, TrainingError
 from prvr.evaluation.encode import device_of, evaluation_mode
 from prvr.evaluation.lists import ranked_rows
 from prvr.evaluation.rank import EvaluationConfig
-from prvr.models import load_pretrained
-from prvr.models.pretrained import model_files, shipped_model
 from prvr.reading import short
 from prvr.scoring import unit_rows
 from prvr.stages import Pipeline
 from prvr.stages.joint_space import JointSplit
+from prvr.systems import open_system
 from prvr.training.checkpoint import damaged
 from prvr.training.run_folder import Run
 
@@ -52,20 +51,14 @@ class Teacher:
         """The system that a name stands for.
 
         Args:
-            name: a run of `prvr train`, a folder of save_pretrained, a model that ships with prvr, or a folder that
-                `prvr pipeline` has saved, which holds stages as well.
+            name: as of `prvr.systems.open_system`, for example a run of `prvr train`, or a folder that `prvr pipeline`
+                has saved, which holds stages as well.
 
         Raises:
             DataError: there is no such model, or it is damaged.
         """
-        folder = shipped_model(name) or Path(name).expanduser()
-        if Pipeline.is_folder(folder):
-            pipeline, file = Pipeline.from_pretrained(folder), folder / "config.yaml"
-        else:
-            weights, file = model_files(folder)
-            pipeline = Pipeline(load_pretrained(weights).eval())
-        has_config = file is not None and file.is_file()
-        return cls(pipeline, load_config(str(file)).data.keep_last_frame if has_config else True, name)
+        system = open_system(name)
+        return cls(system.pipeline, system.config is None or system.config.data.keep_last_frame, name)
 
     def scores(
         self, split: PackedSplit, train: TrainConfig, *, device: torch.device | str | None = None

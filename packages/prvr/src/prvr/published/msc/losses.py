@@ -175,12 +175,8 @@ def angle_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"])
         return F.smooth_l1_loss(cosines(at, *both[:2]), cosines(at, *both[2:]), reduction="sum")
 
     step = max(1, _ANGLES // queries**2)
-    points = [slice(first, first + step) for first in range(0, queries, step)]
-    if len(points) > 1:
-        again = partial(checkpoint, loss, use_reentrant=False, preserve_rng_state=False)
-    else:
-        again = loss
-    parts = [again(part, *both) for part in points]
+    again = partial(checkpoint, loss, use_reentrant=False, preserve_rng_state=False)
+    parts = [again(slice(first, first + step), *both) for first in range(0, queries, step)]
     return torch.stack(parts).sum() / queries**3
 
 

@@ -117,14 +117,8 @@ def level_details(changes: Signal) -> list[Signal]:
     depth = pywt.dwt_max_level(len(changes), _FILTER)
     if not depth:
         return []
-    approximation, *details = pywt.wavedec(changes, _WAVELET, _MODE, depth)
-    silent = [np.zeros_like(part) for part in (approximation, *details)]
-
-    def rebuilt(place: int) -> np.ndarray:
-        alone = [*silent[:place], details[place - 1], *silent[place + 1 :]]
-        return np.abs(pywt.waverec(alone, _WAVELET, _MODE)[: len(changes)])
-
-    return [rebuilt(place) for place in range(depth, 0, -1)]
+    _, *details = pywt.mra(changes, _WAVELET, depth, transform="dwt", mode=_MODE)
+    return [np.abs(detail) for detail in reversed(details)]
 
 
 def level_cuts(detail: Signal, floor: float = 0.0) -> Int64[np.ndarray, " cuts"]:
