@@ -1,7 +1,6 @@
 """Teachers: a trained system, whose scores are learned, and that of DL-DKD, a joint space such as CLIP's."""
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,45 +156,50 @@ def frame_cosines(teacher: str | None, split: PackedSplit, length: int, keep_las
     source, folder = split.source, Path(teacher or ".").expanduser().absolute()
     corpus = source.corpus if teacher is None else open_corpus(folder.parent, folder.name)
     cosines = torch.full((len(split.query_ids), length), -torch.inf, dtype=torch.float16)
-    for video, (texts, frames) in enumerate(joint_vectors(corpus, source.split, split)):
-        rows = segment_mean(frames, int(split.frame_counts[video]), keep_last)
-        products = unit_rows(texts) @ unit_rows(rows).mT
-        if not bool(products.isfinite().all()):
-            raise DataError(
-                f"{corpus.folder}: vectors of {split.video_ids[video]!r} are not finite. Encode them again."
-            )
-        cosines[split.queries_of(video), : len(rows)] = products.half()
+    with corpus.open_features() as features:
+        texts = sentence_vectors(corpus, source.split, split, features.dim)
+        for video, identity in enumerate(split.video_ids):
+            frames = torch.from_numpy(features.read(identity)[:, : texts.shape[1]]).float()
+            rows, queries = segment_mean(frames, int(split.frame_counts[video]), keep_last), split.queries_of(video)
+            products = unit_rows(texts[queries]) @ unit_rows(rows).mT
+            if not bool(products.isfinite().all()):
+                raise DataError(f"{corpus.folder}: vectors of {identity!r} are not finite. Encode them again.")
+            cosines[queries, : len(rows)] = products.half()
     return cosines
 
 
-def joint_vectors(corpus: Corpus, name: str, split: PackedSplit) -> Iterator[tuple[Tensor, Tensor]]:
-    """The captions `(k, d)` and all frames `(n, d)` of each video of a split, in the joint space of a corpus.
+def sentence_vectors(corpus: Corpus, name: str, split: PackedSplit, width: int) -> Float[Tensor, "q d"]:
+    """The captions of a split in the joint space of a corpus, whose frames begin with their d joint features.
+
+    Args:
+        corpus: the corpus that has the joint space.
+        name: its split.
+        split: which captions.
+        width: the width of its frames.
 
     Raises:
-        DataError: it lacks videos or captions, or it has no joint space.
+        DataError: it lacks captions, or it has no joint space.
     """
     encoders = corpus_encoders(corpus)
     if encoders is not None and encoders.joint_dim:
-        joint = JointSplit(corpus, name, split.video_ids)
         videos = set(split.video_ids)
         captions = [caption.id for caption in corpus.split(name).captions if caption.video_id in videos]
         row_of = {identity: row for row, identity in enumerate(captions)}
         if lacking := set(split.query_ids) - row_of.keys():
             raise DataError(f"{corpus.folder}: {name} lacks {len(lacking)} captions, among them {min(lacking)!r}.")
-        for video, frames in enumerate(joint.frames()):
-            yield joint.text_vectors[[row_of[split.query_ids[q]] for q in split.queries_of(video)]], frames
-        return
-    with corpus.open_features() as videos, corpus.open_queries() as captions:
-        if videos.dim != captions.dim:
+        vectors = JointSplit(corpus, name, split.video_ids).text_vectors
+        return vectors[[row_of[identity] for identity in split.query_ids]]
+    with corpus.open_queries() as captions:
+        if width != captions.dim:
             raise DataError(
-                f"{corpus.folder}: frames are {videos.dim} wide and captions {captions.dim}: no joint space. Name a "
+                f"{corpus.folder}: frames are {width} wide and captions {captions.dim}: no joint space. Name a "
                 "corpus in train.teacher that has one: frames and sentences of one encoder, by prvr convert features"
             )
-        for video, identity in enumerate(split.video_ids):
-            texts = [captions.read(split.query_ids[query]) for query in split.queries_of(video)]
-            if any(len(rows) != 1 for rows in texts):
-                raise DataError(
-                    f"{corpus.query_file}: captions of {identity!r} have several rows, expected one each, that of "
-                    "the sentence. Name a corpus in train.teacher that has them"
-                )
-            yield torch.from_numpy(np.concatenate(texts)).float(), torch.from_numpy(videos.read(identity)).float()
+        texts = [captions.read(identity) for identity in split.query_ids]
+    for video, rows in zip(split.query_to_video, texts, strict=True):
+        if len(rows) != 1:
+            raise DataError(
+                f"{corpus.query_file}: captions of {split.video_ids[video]!r} have several rows, expected one each, "
+                "that of the sentence. Name a corpus in train.teacher that has them"
+            )
+    return torch.from_numpy(np.concatenate(texts)).float()
