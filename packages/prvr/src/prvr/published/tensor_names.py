@@ -237,13 +237,11 @@ def _places(retriever: Retriever) -> Iterator[Place]:
             case [branch, "layers", layer, "groups", _]:
                 encoder = f"{branch.removesuffix('s')}_encoder"
                 encoder = called[encoder] if layer == "0" else f"{encoder}_2"
-                if isinstance(module, AttentionBlocks):
-                    yield path, encoder if alone else f"{encoder}.attn{{k}}", "block"
-                elif config.fusion == "token_guided":
-                    yield path, f"{encoder}.attn{{k}}", "block"
-                elif isinstance(module.mixer, EuclideanMixer | ReleasedLorentzMixer):
-                    kind = "e_attns" if isinstance(module.mixer, EuclideanMixer) else "h_attns"
-                    yield path, f"{encoder}.{kind}.{{k}}", "block"
+                kind = {EuclideanMixer: ".e_attns.{k}", ReleasedLorentzMixer: ".h_attns.{k}"}.get(type(module.mixer))
+                if isinstance(module, AttentionBlocks) or config.fusion == "token_guided":
+                    kind = "" if alone else ".attn{k}"
+                if kind is not None:
+                    yield path, encoder + kind, "block"
             case ["registers", "diffusion", "denoiser", "layers", number]:
                 yield path, f"diffusion_mlp.layers.{number}", "denoiser_layer"
 

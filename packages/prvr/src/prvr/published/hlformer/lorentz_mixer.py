@@ -155,17 +155,16 @@ class LorentzMixer(nn.Module):
         temperature = distance**2 * initial_temperature(head_dim, variance, c=near)
         self.log_temperature.fill_(math.log(temperature))
 
+    @property
+    def _scales(self) -> Float[Tensor, "k 1 1 1"]:
+        return torch.sigmoid(self.scale)[:, None, None, None]
+
     def _heads(
-        self,
-        x: Tokens,
-        sequences: Sequences,
-        registers: RegisterTokens,
-        c: float | Tensor,
-        scale: Float[Tensor, "k 1 1 1"],
+        self, x: Tokens, sequences: Sequences, registers: RegisterTokens
     ) -> Sequence[Float[Tensor, "k v h l e"]]:
         """Queries, keys and values in each head: space parts (HLFormer eq. 13-14), time recomputed."""
-        tokens = join_registers(x, registers)
-        points = expmap0(self.enter(tokens.expand(len(scale), *tokens.shape)) * scale, c)
+        tokens, c = join_registers(x, registers), self.curvature()
+        points = expmap0(self.enter(tokens.expand(len(self.scale), *tokens.shape)) * self._scales, c)
         space = _mapped(self.qkv, self.activation(points))
         if self.magnitude is not None:
             space = self.magnitude(space, points)
@@ -182,31 +181,30 @@ class LorentzMixer(nn.Module):
         Registers are keys and values and never queries (DreamPRVR supplement eq. 29-30).
         """
         extra = 0 if registers is None else registers.shape[1]
-        c = self.curvature()
-        scale = torch.sigmoid(self.scale)[:, None, None, None]
-        q, k, v = self._heads(x, sequences, registers, c, scale)
-        keep = key_mask(sequences.mask, extra)
+        c, keep = self.curvature(), key_mask(sequences.mask, extra)
+        q, k, v = self._heads(x, sequences, registers)
         dropout = self.dropout if self.training else 0.0
         if self.window == "add" or window is None:
             temperature = self.log_temperature.exp()[:, None, None, None, None]
             bias = None if window is None else pad_window(window, extra, 0.0)
             mixed = lorentz_attention(q, k, v, c, temperature=temperature, attn_bias=bias, mask=keep, dropout_p=dropout)
         else:
-            weights = dropped(windowed(self._logits(q, k, c), window, keep, extra).softmax(-1), dropout)
+            weights = dropped(windowed(self._logits(q, k), window, keep, extra).softmax(-1), dropout)
             mixed = centroid(v, weights, c, precision="native")
-        return self.leave(logmap0(sequences.pack(join_heads(mixed, c)), c)) / scale
+        return self.leave(logmap0(sequences.pack(join_heads(mixed, c)), c)) / self._scales
 
     def content_logits(self, x: Tokens, sequences: Sequences, registers: RegisterTokens) -> Float[Tensor, "k v h l s"]:
         """The logits before the window, see `prvr.models.blocks.Mixer`."""
-        c = self.curvature()
-        q, k, _ = self._heads(x, sequences, registers, c, torch.sigmoid(self.scale)[:, None, None, None])
-        return self._logits(q, k, c)
+        q, k, _ = self._heads(x, sequences, registers)
+        return self._logits(q, k)
 
-    def _logits(self, q: Tensor, k: Tensor, c: float | Tensor) -> Float[Tensor, "k v h l s"]:
+    def _logits(self, q: Tensor, k: Tensor) -> Float[Tensor, "k v h l s"]:
         """Minus the squared Lorentz distance over the temperature (HLFormer eq. 15)."""
         # Native, as lorentz_attention is: the stable forms cost a vector for every pair of positions.
-        inner = pairwise_inner(q, k, c, precision="native")
-        return (2 / c + 2 * inner) / self.log_temperature.exp()[:, None, None, None, None]
+        c = self.curvature()
+        return (2 / c + 2 * pairwise_inner(q, k, c, precision="native")) / self.log_temperature.exp()[
+            :, None, None, None, None
+        ]
 
 
 def lorentz_mixer(model: ModelConfig, num: int) -> nn.Module:
