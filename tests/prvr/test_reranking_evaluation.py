@@ -9,7 +9,7 @@ from prvr.data import open_corpus, pack
 from prvr.evaluation import EvaluationConfig, RetrievalMetrics, encode_split, evaluate
 from prvr.evaluation.metrics import ranks
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
-from prvr.published.diffusionret.candidates import Candidates, counts_by_weight, hard_candidates
+from prvr.published.diffusionret.candidates import Candidates, hard_candidates
 from prvr.published.diffusionret.run_config import RerankerConfig
 from prvr.published.diffusionret.stage import fingerprint
 from prvr.published.qb_norm import QBNormSettings, QBNormStage, qb_norm
@@ -54,16 +54,16 @@ def make(direction="t2v", retriever=None, **changes):
 
 @pytest.mark.parametrize("combine", ["add", "alone"])
 @pytest.mark.parametrize("direction", ["t2v", "v2t"])
-def test_a_reranked_split_is_each_row_reranked_by_itself(scores, retriever, encoded, split, direction, combine) -> None:
+def test_a_reranked_split_is_each_row_reranked_by_itself(retriever, encoded, split, direction, combine) -> None:
     reranker = make(direction, combine=combine, candidates=4)
     inputs = reranker_inputs(encoded, reranker.config)
     matrix = whole(retriever, encoded)
     right = torch.from_numpy(split.relevant_matrix)
     if direction == "v2t":
         matrix, right = matrix.mT.contiguous(), right.mT
-    with torch.inference_mode():
-        (counts,) = counts_by_weight(scores, direction, reranker, inputs, (0.7,), seed=3, block=10)
-    expected = []
+    system = reranking(retriever, {direction: reranker}, weight=0.7, seed=3)
+    config = EvaluationConfig(bootstrap=0, query_batch=10)
+    report, expected = evaluate(system, split, config, encoded=encoded), []
     for row in range(len(matrix)):  # one by one, through the class
         if not right[row].any():
             continue
@@ -73,7 +73,7 @@ def test_a_reranked_split_is_each_row_reranked_by_itself(scores, retriever, enco
             asking = (inputs.text, inputs.frames[one], inputs.mask[one])
         combined = reranker.rerank(matrix[one], *asking, top_k=4, weight=0.7, seed=3)
         expected.append(int(ranks(combined, right[one])))
-    assert counts.ranks().tolist() == expected
+    assert (report.ranks if direction == "t2v" else report.video_ranks).tolist() == expected
 
 
 @pytest.mark.parametrize("settings", [None, {"weight": 0.0}, {"top_k": 1}])

@@ -1,6 +1,4 @@
-"""The candidates that re-rankers are trained on, and the ranks that select their epoch and weight."""
-
-from collections.abc import Sequence
+"""The candidates that re-rankers are trained on."""
 
 import torch
 import torch.nn.functional as F
@@ -9,11 +7,8 @@ from torch import Tensor
 
 from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
-from prvr.evaluation.metrics import RankCounts, reject_nan
-from prvr.evaluation.rank import count_rows
-from prvr.published.diffusionret.candidate_reranker import CandidateReranker
-from prvr.published.diffusionret.network import RerankerInputs
-from prvr.stages import Direction, ScoreMatrix, best_columns, merge_top_k
+from prvr.evaluation.metrics import reject_nan
+from prvr.stages import Direction, ScoreMatrix
 
 
 class Candidates:
@@ -79,10 +74,9 @@ def hard_candidates(
     for rows in scores.blocks(direction, block):
         positives = scores.positives(direction, rows)
         values = scores.rows(direction, rows)
-        if direction == "t2v":
-            reject_nan(values.isnan().any(1), values.isnan().any(0), split.query_ids[rows], split.video_ids)
-        else:
-            reject_nan(values.isnan().any(0), values.isnan().any(1), split.query_ids, split.video_ids[rows])
+        queries, videos = (rows, slice(None)) if direction == "t2v" else (slice(None), rows)
+        nan = (values if direction == "t2v" else values.mT).isnan()
+        reject_nan(nan.any(1), nan.any(0), split.query_ids[queries], split.video_ids[videos])
         size = min(size, int((~positives).sum(1).min()))
         if size < 1:
             raise InputError(
@@ -92,36 +86,3 @@ def hard_candidates(
         parts.append(values.masked_fill(positives, -torch.inf).topk(size, dim=1).indices.cpu())
     hardest = torch.cat([part[:, :size] for part in parts])
     return Candidates(direction, owner, hardest if direction == "t2v" else hardest[owner])
-
-
-@torch.no_grad()
-def counts_by_weight(
-    matrix: ScoreMatrix,
-    direction: Direction,
-    reranker: CandidateReranker,
-    inputs: RerankerInputs,
-    weights: Sequence[float],
-    *,
-    seed: int = 0,
-    block: int = 256,
-) -> list[RankCounts]:
-    """Ranks of every row that has something right, once for each weight; candidates are denoised once.
-
-    Args:
-        matrix: scores of the first stage.
-        direction: "t2v" or "v2t".
-        reranker: the re-ranker of that direction.
-        inputs: embeddings that it reads.
-        weights: the weights of the generated probability.
-        seed: the seed of the noise, the same for every row.
-        block: rows at a time.
-    """
-    counts: list[list[RankCounts]] = []
-    for rows in matrix.blocks(direction, block):
-        scores = matrix.rows(direction, rows)
-        columns = best_columns(scores, min(reranker.config.candidates, scores.shape[1]))
-        likely = reranker.probabilities(inputs, rows, columns, seed=seed)
-        best = scores.gather(1, columns)
-        new = (reranker.combined(best, likely, weight) for weight in weights)
-        counts.append([count_rows(matrix, direction, rows, merge_top_k(scores, columns, each)) for each in new])
-    return [RankCounts.cat(part) for part in zip(*counts, strict=True)]

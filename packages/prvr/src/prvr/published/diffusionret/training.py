@@ -16,13 +16,15 @@ from prvr.data.loader import Shard
 from prvr.data.on_device import sent
 from prvr.evaluation import EvaluationConfig, EvaluationReport, RetrievalMetrics, encode_split, evaluate
 from prvr.evaluation.encode import device_of, evaluation_mode
+from prvr.evaluation.metrics import RankCounts
+from prvr.evaluation.rank import count_rows
 from prvr.models.layers import initialise
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
-from prvr.published.diffusionret.candidates import Candidates, counts_by_weight, hard_candidates
+from prvr.published.diffusionret.candidates import Candidates, hard_candidates
 from prvr.published.diffusionret.network import RerankerInputs
 from prvr.published.diffusionret.run_config import RerankerRunConfig, reranker_card
 from prvr.published.diffusionret.stage import DiffusionSettings, DiffusionStage, fingerprint
-from prvr.stages import Direction, FirstStage, Pipeline, ScoreMatrix
+from prvr.stages import Direction, FirstStage, Pipeline, ScoreMatrix, best_columns, merge_top_k
 from prvr.training import RunOptions, Splits, Trainer, build_optimizer
 from prvr.training.checkpoint import Score, derived_seed, replace_folder
 from prvr.training.processes import sum_over_processes
@@ -191,16 +193,25 @@ class RerankerTask:
         sum_over_processes([*terms.values(), *gradients])
         return terms
 
+    @torch.no_grad()
     def select(self, epoch: int) -> Selection:
         """Rsum of each direction with the best of the weights, on the split that selects."""
         scores, network, train = dict[str, Score](), self.config.network, self.config.train
         weights = train.weights or (network.weight,)
         if network.combine == "alone":
             weights = (1.0,)  # no other weight gives another order
-        inputs, options = self.selection_inputs, {"seed": train.seed, "block": train.eval_queries}
+        matrix = self.selection
         for direction, reranker in self.networks.items():
-            counts = counts_by_weight(self.selection, direction, reranker.eval(), inputs, weights, **options)
-            sums = [RetrievalMetrics.from_ranks(count.ranks("worst")).rsum for count in counts]
+            counts: list[list[RankCounts]] = []  # of each block, by weight: candidates are denoised once
+            for rows in matrix.blocks(direction, train.eval_queries):
+                whole = matrix.rows(direction, rows)
+                columns = best_columns(whole, min(network.candidates, whole.shape[1]))
+                likely = reranker.eval().probabilities(self.selection_inputs, rows, columns, seed=train.seed)
+                best = whole.gather(1, columns)
+                new = (merge_top_k(whole, columns, reranker.combined(best, likely, weight)) for weight in weights)
+                counts.append([count_rows(matrix, direction, rows, reranked) for reranked in new])
+            ranks = (RankCounts.cat(parts).ranks("worst") for parts in zip(*counts, strict=True))
+            sums = [RetrievalMetrics.from_ranks(of_weight).rsum for of_weight in ranks]
             rsum, weight = max(zip(sums, weights, strict=True), key=itemgetter(0))
             scores[direction] = Score(epoch, rsum, asdict(BestEpoch(epoch, rsum, weight)))
         return Selection("Rsum", scores, {direction: score.details for direction, score in scores.items()})
