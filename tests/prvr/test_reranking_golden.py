@@ -11,7 +11,7 @@ from golden import check_close
 
 from prvr.published import CheckpointError
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
-from prvr.published.diffusionret.process import beta_schedule
+from prvr.published.diffusionret.network import beta_schedule
 from prvr.published.diffusionret.released import released_token_alignment
 from prvr.published.diffusionret.run_config import RerankerCompat, RerankerConfig
 from prvr.published.diffusionret.token_retriever import token_alignment

@@ -64,7 +64,7 @@ EXTENSIONS |= dict.fromkeys(
 
 NAMES = {
     "prvr.published.diffusionret": "CandidateReranker TokenRetriever",
-    "prvr.published.diffusionret.released": "load_released_reranker",
+    "prvr.published.diffusionret.checkpoints": "load_released_reranker",
     "prvr.published.dl_dkd.teacher": "Teacher",
     "prvr.published.loading": "load_released",
 }

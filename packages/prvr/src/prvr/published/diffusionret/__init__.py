@@ -3,7 +3,7 @@
 | module | part |
 |---|---|
 | `token_retriever`, `clip_retriever` | the first stage, over features or with a CLIP that is trained along |
-| `network`, `process`, `candidate_reranker` | the generator, which re-ranks |
+| `network`, `candidate_reranker` | the generator, which re-ranks |
 | `stage` | the generator as a stage of a pipeline |
 | `training`, `candidates` | its training over a frozen retriever |
 | `released`, `checkpoints` | what the authors' code does otherwise, and their checkpoints |

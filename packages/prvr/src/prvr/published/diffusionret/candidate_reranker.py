@@ -13,8 +13,15 @@ from prvr.config import config_to_dict, validated
 from prvr.config.registry import named_parts
 from prvr.errors import InputError
 from prvr.models.pretrained import PretrainedModel
-from prvr.published.diffusionret.network import CandidateDenoiser, Pairs, PreparedPairs, RerankerInputs, pooled_pairs
-from prvr.published.diffusionret.process import beta_schedule
+from prvr.published.diffusionret.network import (
+    CandidateDenoiser,
+    Pairs,
+    PreparedPairs,
+    RerankerInputs,
+    Rows,
+    beta_schedule,
+    pooled_pairs,
+)
 from prvr.published.diffusionret.run_config import COMPAT, RerankerConfig
 from prvr.scoring import full_precision
 from prvr.stages.matrix import EncodedSplit, rescore_best
@@ -28,6 +35,14 @@ _SHAPES = {
     "v2t": "text (b, n, d), or (n, d) for the same candidates in every row, and frames (b, f, d)",
 }
 """What a query and its candidates are, by direction."""
+
+
+Text = Float[Tensor, "*t d"]
+Frames = Float[Tensor, "*v f d"]
+FrameMask = Bool[Tensor, "*v f"]
+"""Embeddings of texts, and of the frames of videos with their mask, see `CandidateReranker`."""
+Columns = Int[Tensor, "r k"]
+"""The candidates of each row, as indices in the gallery."""
 
 
 def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerInputs:
@@ -165,7 +180,7 @@ class CandidateReranker(PretrainedModel):
         columns = torch.arange(candidates.numel(), device=text.device).view(candidates)
         return self.pairs(inputs, torch.arange(*rows, device=text.device), columns.expand(*rows, -1))
 
-    def pairs(self, inputs: RerankerInputs, rows: Int[Tensor, " r"], columns: Int[Tensor, "r k"]) -> Pairs:
+    def pairs(self, inputs: RerankerInputs, rows: Int[Tensor, " r"], columns: Columns) -> Pairs:
         """Queries and candidates, the videos pooled for their texts."""
         pooled = pooled_pairs(self.pool, inputs, self.direction, rows, columns)
         if self.direction == "t2v":
@@ -174,12 +189,12 @@ class CandidateReranker(PretrainedModel):
 
     def denoise(
         self,
-        x: Float[Tensor, "b n"],
+        x: Rows,
         timestep: Int[Tensor, "b"],
-        text: Float[Tensor, "*t d"],
-        frames: Float[Tensor, "*v f d"],
-        frame_mask: Bool[Tensor, "*v f"],
-    ) -> Float[Tensor, "b n"]:
+        text: Text,
+        frames: Frames,
+        frame_mask: FrameMask,
+    ) -> Rows:
         """The prediction of x_0 from x_k.
 
         Args:
@@ -199,10 +214,10 @@ class CandidateReranker(PretrainedModel):
 
     def loss(
         self,
-        target: Float[Tensor, "b n"] | Bool[Tensor, "b n"],
-        text: Float[Tensor, "*t d"],
-        frames: Float[Tensor, "*v f d"],
-        frame_mask: Bool[Tensor, "*v f"],
+        target: Rows | Bool[Tensor, "b n"],
+        text: Text,
+        frames: Frames,
+        frame_mask: FrameMask,
         noise: Float[Tensor, "..."] | None = None,
         timesteps: Int[Tensor, "b"] | None = None,
         generator: torch.Generator | None = None,
@@ -225,7 +240,7 @@ class CandidateReranker(PretrainedModel):
 
     def loss_of_pairs(
         self,
-        target: Float[Tensor, "b n"] | Bool[Tensor, "b n"],
+        target: Rows | Bool[Tensor, "b n"],
         pairs: Pairs,
         **draws: Any,
     ) -> Float[Tensor, ""]:
@@ -247,11 +262,11 @@ class CandidateReranker(PretrainedModel):
 
     def sample(
         self,
-        text: Float[Tensor, "*t d"],
-        frames: Float[Tensor, "*v f d"],
-        frame_mask: Bool[Tensor, "*v f"],
+        text: Text,
+        frames: Frames,
+        frame_mask: FrameMask,
         *,
-        initial: Float[Tensor, "b n"] | None = None,
+        initial: Rows | None = None,
         **options: Any,
     ) -> Float[Tensor, "*k b n"]:
         """Generate x_0; gradients flow through every step.
@@ -295,7 +310,7 @@ class CandidateReranker(PretrainedModel):
         self,
         inputs: RerankerInputs,
         rows: slice,
-        columns: Int[Tensor, "r k"],
+        columns: Columns,
         initial: Float[Tensor, "r k"] | None = None,
         *,
         seed: int = 0,
@@ -313,9 +328,7 @@ class CandidateReranker(PretrainedModel):
         with self._full_precision():
             return self.output.probability(self._sample(pairs, initial, seed=seed, **options))
 
-    def combined(
-        self, scores: Float[Tensor, "b n"], probabilities: Float[Tensor, "b n"], weight: float | None = None
-    ) -> Float[Tensor, "b n"]:
+    def combined(self, scores: Rows, probabilities: Rows, weight: float | None = None) -> Rows:
         """New scores of candidates from their scores and their generated probabilities, see `config.combine`.
 
         Args:

@@ -11,9 +11,9 @@ from torch import Tensor
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
 from prvr.published.diffusionret.clip_retriever import ClipRetriever
 from prvr.published.diffusionret.model_config import TokenCompat, TokenModelConfig
-from prvr.published.diffusionret.released import load_released_reranker
+from prvr.published.diffusionret.run_config import RerankerCompat, RerankerConfig
 from prvr.published.diffusionret.stage import fingerprint
-from prvr.published.loading import count_of, fill, shape_of
+from prvr.published.loading import CheckpointError, count_of, fill, key_table, shape_of
 from prvr.published.tensor_names import name_table, renamed
 from prvr.types import Direction
 
@@ -52,6 +52,32 @@ _NAMES = name_table(
     """
 )
 """Parts of the names of our tensors, and theirs; the last ones inside a layer, of transformers and of torch."""
+_DENOISER = name_table(
+    """
+    query       q_proj
+    key         k_proj
+    value       v_proj
+    merge       proj
+    time_in     embed_timestep.time_embed.0
+    time_out    embed_timestep.time_embed.2
+    decoder_in  decoder.0
+    decoder_out decoder.2
+    """
+)
+"""Our parts of a denoiser, and theirs."""
+_KEYS = key_table(
+    """
+    diffusion_steps steps
+    -               spacing               "linspace"
+    noise_schedule  schedule              "cosine"
+    temp            attention_temperature 1.0
+    d_temp          loss_temperature      100.0
+    *_num           candidates            32
+    *_alpha         weight                1.0
+    *_temp          score_temperature     1.0
+    """
+)
+"""Keys of the configuration, with the defaults of the published options; * is the direction."""
 
 
 def is_diffusionret(state: Mapping[str, Tensor]) -> bool:
@@ -77,7 +103,13 @@ def load_released_diffusionret(
     """
     state = {name: torch.as_tensor(tensor).float() for name, tensor in state_dict.items()}
     retriever = ClipRetriever(_model_config(state, max_frames, max_words))
-    _fill(retriever, state)
+    slots = renamed(dict(retriever.named_parameters()), _NAMES)
+    slots |= {name: slots[name].T for name in ("clip.text_projection", "clip.visual.proj")}
+    denoisers = tuple(_DENOISERS.values())
+    theirs = renamed({name: tensor for name, tensor in state.items() if not name.startswith(denoisers)}, {})
+    positions = "frame_position_embeddings.weight"
+    theirs[positions] = theirs[positions][: retriever.config.max_frames]  # the table is as long as the text's
+    fill(slots, theirs, "one of DiffusionRet over a CLIP, with interaction wti and agg_module seqTransf")
     rerankers: dict[Direction, CandidateReranker] = {}
     trained_on = fingerprint(retriever)
     for direction, prefix in _DENOISERS.items():
@@ -134,16 +166,54 @@ def _layers(state: Mapping[str, Tensor], prefix: str, width: int) -> dict[str, i
     }
 
 
-def _fill(retriever: ClipRetriever, state: Mapping[str, Tensor]) -> None:
-    """Copies every tensor of the first stage into its place.
+def load_released_reranker(
+    state_dict: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    direction: Direction = "t2v",
+    trained_on: str | None = None,
+) -> CandidateReranker:
+    """A re-ranker from the authors' tensors and options, with the behaviour of the released code.
+
+    Args:
+        state_dict: tensors (or arrays) by the authors' names, with or without a prefix such as `t2v.`; of several
+            denoisers, the one whose prefix names the direction is read.
+        config: the authors' options by their names: `diffusion_steps` and, where they are not the published ones,
+            `noise_schedule`, `temp`, `d_temp`, `neg`, and `t2v_num`, `t2v_alpha`, `t2v_temp` or the same of v2t.
+        direction: "t2v" or "v2t".
+        trained_on: the fingerprint of the retriever that it was trained over.
+
+    Returns:
+        In eval mode and in the checkpoint's precision.
 
     Raises:
-        CheckpointError: a tensor is missing, unknown or of another shape.
+        CheckpointError: no denoiser, several, or a tensor missing, unknown or of another shape; or an option is
+            missing.
     """
-    slots = renamed(dict(retriever.named_parameters()), _NAMES)
-    slots |= {name: slots[name].T for name in ("clip.text_projection", "clip.visual.proj")}
-    own = {name: tensor for name, tensor in state.items() if not name.startswith(tuple(_DENOISERS.values()))}
-    theirs = renamed(own, {})
-    positions = "frame_position_embeddings.weight"
-    theirs[positions] = theirs[positions][: retriever.config.max_frames]  # the table is as long as the text's
-    fill(slots, theirs, "one of DiffusionRet over a CLIP, with interaction wti and agg_module seqTransf")
+    marker, other = f"{_DENOISER['query']}.weight", "v2t" if direction == "t2v" else "t2v"
+    prefixes = [key.removesuffix(marker) for key in state_dict if key.endswith(marker)]
+    matches = [p for p in prefixes if direction in p] or [p for p in prefixes if other not in p]
+    if len(matches) != 1:
+        names = ", ".join(repr(prefix + marker) for prefix in prefixes) or "none"
+        raise CheckpointError(
+            f"the weights of the {direction} denoiser: expected one tensor named {marker!r} (after a prefix that "
+            f"names {direction!r}, if there are several), found {names}"
+        )
+    own = {
+        key.removeprefix(matches[0]): torch.as_tensor(value)
+        for key, value in state_dict.items()
+        if key.startswith(matches[0]) and not key.endswith(".pe")  # a constant table
+    }
+    options = {ours: config.get(theirs.replace("*", direction), default) for ours, (theirs, default) in _KEYS.items()}
+    if options["steps"] is ...:
+        raise CheckpointError(
+            "the configuration lacks 'diffusion_steps', the number of trained steps; it has: "
+            f"{', '.join(sorted(config)) or 'nothing'}"
+        )
+    width = own[marker].shape[-1]
+    if config.get("width", width) != width:
+        raise CheckpointError(f"the configuration has width={config['width']}, the weights have {width}")
+    options |= {"width": width, "negative": -1 if config.get("neg") else 0, "trained_on": trained_on}
+    compat = RerankerCompat(pooling="released", decoder="released", output="released")
+    reranker = CandidateReranker(RerankerConfig(compat=compat, **options), direction).to(own[marker].dtype).eval()
+    fill(renamed(reranker.denoiser.state_dict(), _DENOISER), own, "one of the DiffusionRet denoiser")
+    return reranker

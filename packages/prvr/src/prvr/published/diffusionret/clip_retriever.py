@@ -5,13 +5,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from prvr.errors import InputError
 from prvr.models.pretrained import read_model_config
 from prvr.published.diffusionret.model_config import TokenModelConfig
-from prvr.published.diffusionret.token_retriever import TokenRetriever, TokenRetrieverBase
+from prvr.published.diffusionret.token_retriever import (
+    FrameFeatures,
+    FrameMask,
+    Frames,
+    TokenRetriever,
+    TokenRetrieverBase,
+    WordFeatures,
+    WordMask,
+    Words,
+)
 
 
 class ClipRetriever(TokenRetrieverBase):
@@ -56,7 +64,7 @@ class ClipRetriever(TokenRetrieverBase):
                 f"projects both to {width}: expected model.{', model.'.join(wrong)}"
             )
 
-    def embed_words(self, words: Float[Tensor, "q w 1"], word_mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q w d"]:
+    def embed_words(self, words: WordFeatures, word_mask: WordMask) -> Words:
         """The hidden state of every token, projected by the CLIP.
 
         Raises:
@@ -72,7 +80,7 @@ class ClipRetriever(TokenRetrieverBase):
         hidden = self.backbone.text_model(input_ids=tokens, attention_mask=word_mask.long()).last_hidden_state
         return self.backbone.text_projection(hidden).masked_fill(~word_mask[..., None], 0)
 
-    def embed_frames(self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
+    def embed_frames(self, frames: FrameFeatures, frame_mask: FrameMask) -> Frames:
         """The embedding of every picture; padded ones are not computed, and the host waits for their number."""
         pictures = frames[frame_mask].unflatten(-1, (3, self._side, self._side))
         embedded = self.backbone.visual_projection(self.backbone.vision_model(pixel_values=pictures).pooler_output)

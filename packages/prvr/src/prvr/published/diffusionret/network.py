@@ -1,4 +1,6 @@
-"""The network of DiffusionRet: text-frame attention, pairs of queries and candidates, and the denoiser."""
+"""The network of DiffusionRet: text-frame attention, pairs of queries and candidates, the denoiser, the meaning of its
+scores, and the schedule of the noise.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +11,18 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from prvr.published.diffusionret.run_config import RerankerConfig
 from prvr.types import Direction
 from regdiff.timestep import sincos_table
 
+Vectors = Float[Tensor, "b m d"]
+"""Texts, or what each reads of a video."""
+CandidateVectors = Float[Tensor, "b n d"]
+Rows = Float[Tensor, "b n"]
+"""A number for each candidate of each row."""
+Frames = Float[Tensor, "b f d"]
+FrameMask = Bool[Tensor, "b f"]
+"""The frames of a video, and which are valid."""
 Pool = Callable[[Tensor, Tensor, Tensor], Tensor]
 """`TextFrameAttention`, or the released one: text (b, m, d), frames (b, f, d) and their mask to (b, m, d)."""
 
@@ -46,9 +57,7 @@ class TextFrameAttention(nn.Module):
         super().__init__()
         self.temperature = temperature
 
-    def weights(
-        self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
-    ) -> Float[Tensor, "b m f"]:
+    def weights(self, text: Vectors, frames: Frames, frame_mask: FrameMask) -> Float[Tensor, "b m f"]:
         """The weight of each frame for each text: the attention map of figure B."""
         # A logit of NaN would be a gradient of NaN, though it has no weight.
         logits = text @ frames.masked_fill(~frame_mask[..., None], 0).mT / self.temperature
@@ -56,9 +65,7 @@ class TextFrameAttention(nn.Module):
         lowest = torch.finfo(logits.dtype).min
         return logits.masked_fill(~frame_mask[:, None], lowest).softmax(-1).masked_fill(~frame_mask[:, None], 0)
 
-    def forward(
-        self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
-    ) -> Float[Tensor, "b m d"]:
+    def forward(self, text: Vectors, frames: Frames, frame_mask: FrameMask) -> Vectors:
         """Pool the frames of b videos, each for its own m texts.
 
         Args:
@@ -88,8 +95,8 @@ class RerankerInputs:
 class Pairs(NamedTuple):
     """Queries `(b, m, d)`, one for all candidates (m = 1) or one for each (m = n), and candidates `(b, n, d)`."""
 
-    queries: Float[Tensor, "b m d"]
-    candidates: Float[Tensor, "b n d"]
+    queries: Vectors
+    candidates: CandidateVectors
 
 
 def pooled_pairs(
@@ -142,10 +149,10 @@ class PreparedPairs(NamedTuple):
         codes: the codes of the steps; a record, as they have no axis b.
     """
 
-    queries: Float[Tensor, "b m d"]
-    keys: Float[Tensor, "b n d"]
-    candidates: Float[Tensor, "b n d"]
-    products: Float[Tensor, "b n"]
+    queries: Vectors
+    keys: CandidateVectors
+    candidates: CandidateVectors
+    products: Rows
     decoded: Float[Tensor, "b n h"]
     codes: StepCodes
 
@@ -190,7 +197,7 @@ class CandidateDenoiser(nn.Module):
         self.decoder_in = nn.Linear(2 * width, 2 * width)
         self.decoder_out = nn.Linear(2 * width, 1)
 
-    def prepare(self, queries: Float[Tensor, "b m d"], candidates: Float[Tensor, "b n d"]) -> PreparedPairs:
+    def prepare(self, queries: Vectors, candidates: CandidateVectors) -> PreparedPairs:
         """Everything before x and the step.
 
         Args:
@@ -203,9 +210,7 @@ class CandidateDenoiser(nn.Module):
         codes = StepCodes(torch.stack([self.query(time), self.key(time), self.value(time)]))
         return PreparedPairs(projected, keys, candidates, (projected * keys).sum(-1), decoded, codes)
 
-    def forward(
-        self, x: Float[Tensor, "b n"], timestep: Int[Tensor, "b"], pairs: PreparedPairs
-    ) -> Float[Tensor, "b n"]:
+    def forward(self, x: Rows, timestep: Int[Tensor, "b"], pairs: PreparedPairs) -> Rows:
         """Scores of the candidates.
 
         Args:
@@ -223,3 +228,50 @@ class CandidateDenoiser(nn.Module):
         hidden = pairs.decoded + F.linear(attended, self.decoder_in.weight[:, : self.width])[:, None]
         decoded = self.decoder_out(hidden.relu_()).squeeze(-1)
         return decoded if self.finish is None else self.finish(decoded, weights)
+
+
+class Output(NamedTuple):
+    """The meaning of scores: functions of `(b, n)`.
+
+    Attributes:
+        clean: the prediction of x_0 from scores.
+        target: x_0 of the relevant candidates, a boolean mask.
+        probability: the distribution over the candidates that a generated x_0 stands for.
+    """
+
+    clean: Callable[[Tensor], Tensor]
+    target: Callable[[Tensor], Tensor]
+    probability: Callable[[Tensor], Tensor]
+
+
+def distribution(config: RerankerConfig) -> Output:
+    """x_0 is the uniform distribution over the relevant candidates, and its prediction is a distribution too.
+
+    Args:
+        config: `loss_temperature` is a factor of the scores before the softmax.
+    """
+
+    def target(positives: Tensor) -> Tensor:
+        x = positives.to(torch.get_default_dtype())
+        return x / x.sum(-1, keepdim=True)
+
+    return Output(lambda scores: (config.loss_temperature * scores).softmax(-1), target, lambda sample: sample)
+
+
+def beta_schedule(config: RerankerConfig) -> list[float]:
+    r"""beta_0 ... beta_{K-1}, times `beta_scale` and capped at 0.999.
+
+    cosine: 1 - f(k + 1) / f(k), f(k) = cos^2((k / K + 0.008) / 1.008 * pi / 2) (Nichol and Dhariwal 2021);
+    linear: from 0.1 / K to 20 / K, which is 0.0001 to 0.02 for K = 1000 (Ho et al. 2020).
+
+    Examples:
+        >>> [round(beta, 4) for beta in beta_schedule(RerankerConfig(width=8, steps=50, schedule="linear"))[::49]]
+        [0.002, 0.4]
+    """
+    steps = config.steps
+    if config.schedule == "linear":
+        betas = torch.linspace(0.1 / steps, 20 / steps, steps, dtype=torch.float64)
+    else:
+        f = torch.cos((torch.arange(steps + 1, dtype=torch.float64) / steps + 0.008) / 1.008 * torch.pi / 2) ** 2
+        betas = 1 - f[1:] / f[:-1]
+    return (betas * config.beta_scale).clamp(max=0.999).tolist()

@@ -18,7 +18,7 @@ COMPAT: dict[str, Registry[Any]] = {name: Registry(f"compat.{name}") for name in
 """Parts of which the released re-ranker has other ones, by the field of `RerankerCompat` that names them.
 
 pooling: `(temperature)` makes a module as `TextFrameAttention` of `network`. decoder: `(width, steps)` makes a
-`CandidateDenoiser`. output: `(config)` makes an `Output` of `process`."""
+`CandidateDenoiser`. output: `(config)` makes an `Output` of `network`."""
 
 
 def _distribution(config: "RerankerConfig") -> Iterator[str]:
@@ -32,7 +32,7 @@ COMPAT["pooling"].register(
 COMPAT["decoder"].register("paper", "prvr.published.diffusionret.network:CandidateDenoiser", "Eq. 6.")
 COMPAT["output"].register(
     "distribution",
-    "prvr.published.diffusionret.process:distribution",
+    "prvr.published.diffusionret.network:distribution",
     "The prediction of x_0 is the softmax of the decoder's output, a distribution over the candidates as x_0 is.",
     check=_distribution,
 )

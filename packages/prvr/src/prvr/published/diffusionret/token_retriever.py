@@ -14,14 +14,26 @@ from prvr.published.diffusionret.model_config import TOKEN_COMPAT, TokenModelCon
 from prvr.scoring import at_least_float32, best_products, full_precision, unit_rows, weighted_best
 from prvr.types import Scores, TextEmbedding, VideoEmbedding, expect_mask
 
+Words = Float[Tensor, "q w d"]
+WordMask = Bool[Tensor, "q w"]
+WordWeights = Float[Tensor, "q w"]
+"""Words in the space of the frames, which are valid, and how much each counts."""
+Frames = Float[Tensor, "v l d"]
+FrameMask = Bool[Tensor, "v l"]
+FrameWeights = Float[Tensor, "v l"]
+"""Frames in the space of the words, which are valid, and how much each counts."""
+WordFeatures = Float[Tensor, "q w e"]
+FrameFeatures = Float[Tensor, "v l f"]
+"""What is read of words and of frames."""
+
 
 def token_alignment(
-    words: Float[Tensor, "q w d"],
-    word_mask: Bool[Tensor, "q w"],
-    frames: Float[Tensor, "v f d"],
-    frame_mask: Bool[Tensor, "v f"],
-    word_weights: Float[Tensor, "q w"],
-    frame_weights: Float[Tensor, "v f"],
+    words: Words,
+    word_mask: WordMask,
+    frames: Frames,
+    frame_mask: FrameMask,
+    word_weights: WordWeights,
+    frame_weights: FrameWeights,
 ) -> Float[Tensor, "q v"]:
     r"""Weighted best cosines of words over frames and of frames over words (DiffusionRet, eq. 10).
 
@@ -32,10 +44,10 @@ def token_alignment(
     Args:
         words: `(q, w, d)` word embeddings.
         word_mask: `(q, w)` True = valid.
-        frames: `(v, f, d)` frame embeddings.
-        frame_mask: `(v, f)` True = valid.
+        frames: `(v, l, d)` frame embeddings.
+        frame_mask: `(v, l)` True = valid.
         word_weights: `(q, w)` g_t, of sum one over valid words; see `prvr.models.TokenWeights`.
-        frame_weights: `(v, f)` g_v.
+        frame_weights: `(v, l)` g_v.
 
     Raises:
         ValueError: a mask that is not boolean, or (on the CPU; elsewhere it scores 0, as asking would
@@ -95,7 +107,7 @@ class TemporalTransformer(nn.Module):
         self.positions = nn.Parameter(torch.zeros(length, width))
         self.layers = nn.ModuleList(_layer(width, heads, dropout, eps) for _ in range(layers))
 
-    def forward(self, frames: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
+    def forward(self, frames: Frames, mask: FrameMask) -> Frames:
         """Frames after attending to each other; padded rows become 0, whatever they hold.
 
         Args:
@@ -137,9 +149,7 @@ def build_projection(kind: str, width: int, hidden: int) -> nn.Module:
     return linear
 
 
-def weighted_words(
-    words: Float[Tensor, "q w d"], mask: Bool[Tensor, "q w"], weights: Float[Tensor, "q w"]
-) -> Float[Tensor, "q d"]:
+def weighted_words(words: Words, mask: WordMask, weights: WordWeights) -> Float[Tensor, "q d"]:
     r"""$\sum_i g_t^i w_i / \lVert w_i \rVert$: times a unit frame it is the weighted mean of the words' cosines.
 
     Examples:
@@ -150,9 +160,7 @@ def weighted_words(
     return torch.einsum("qw,qwd->qd", weights.masked_fill(~mask, 0).to(words.dtype), F.normalize(words, dim=-1))
 
 
-def last_word(
-    words: Float[Tensor, "q w d"], mask: Bool[Tensor, "q w"], weights: Float[Tensor, "q w"]
-) -> Float[Tensor, "q d"]:
+def last_word(words: Words, mask: WordMask, weights: WordWeights) -> Float[Tensor, "q d"]:
     """The last valid word of each query."""
     queries, places = (torch.arange(size, device=mask.device) for size in mask.shape)
     return words[queries, (places * mask).amax(1)]
@@ -185,14 +193,14 @@ class TokenRetrieverBase(OwnRetriever):
         """Sets the modules that `embed_words` and `embed_frames` use; called once, by the constructor."""
 
     @abstractmethod
-    def embed_words(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q w d"]:
+    def embed_words(self, words: WordFeatures, word_mask: WordMask) -> Words:
         """Words in the space of the frames; padded rows may hold anything."""
 
     @abstractmethod
-    def embed_frames(self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
+    def embed_frames(self, frames: FrameFeatures, frame_mask: FrameMask) -> Frames:
         """Frames in the space of the words, before the temporal transformer; padded rows may hold anything."""
 
-    def encode_text(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
+    def encode_text(self, words: WordFeatures, word_mask: WordMask) -> TextEmbedding:
         """Words in the space of the frames, and the weight of each.
 
         Args:
@@ -208,7 +216,7 @@ class TokenRetrieverBase(OwnRetriever):
         return TextEmbedding(self._pool(embedded, word_mask, weights), embedded, word_mask, weights)
 
     def encode_video(
-        self, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]
+        self, clips: Float[Tensor, "v c f"], frames: FrameFeatures, frame_mask: FrameMask
     ) -> VideoEmbedding:
         """Frames after the temporal transformer, in which they attend to each other.
 
@@ -270,12 +278,12 @@ class TokenRetriever(TokenRetrieverBase):
             width, heads = config.hidden, config.heads
             self.read_words = TemporalTransformer(width, heads, config.word_depth, config.max_words, config.dropout)
 
-    def embed_words(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q w d"]:
+    def embed_words(self, words: WordFeatures, word_mask: WordMask) -> Words:
         """Words projected, and through layers of their own where there are any."""
         projected = self.project_words(words.masked_fill(~word_mask[..., None], 0))
         return projected if self.read_words is None else self.read_words(projected, word_mask)
 
-    def embed_frames(self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
+    def embed_frames(self, frames: FrameFeatures, frame_mask: FrameMask) -> Frames:
         """Frames of length `config.feature_length`, projected."""
         rows = frames.masked_fill(~frame_mask[..., None], 0)
         return self.project_frames(self.config.feature_length * rows)
