@@ -48,12 +48,12 @@ BLOCKS.register(
 )
 FUSIONS.register(
     "concat_linear",
-    "prvr.published.hlformer.concat_fusion:ConcatFusion",
+    "prvr.published.hlformer.printed:ConcatFusion",
     "A linear map of all blocks (HLFormer, table 2).",
 )
 COMPAT["window"].register(
     "printed",
-    "prvr.published.hlformer.printed_window:printed_windows",
+    "prvr.published.hlformer.printed:printed_windows",
     "HLFormer eq. 10 to the letter, on positions, where `width` is sigma, and with the factor 1 / 2 pi.",
 )
 COMPAT["lorentz"].register(

@@ -11,6 +11,10 @@ from prvr.models.layers import AttentionPooling
 from prvr.published.hlformer import EntailmentSettings
 from prvr.types import VideoEmbedding
 
+Vectors = Float[Tensor, "*b d"]
+Points = Float[Tensor, "*b n"]
+"""Embeddings, and ambient points, n = d + 1."""
+
 
 class Entailment(Term[EntailmentSettings]):
     r"""Partial order preservation (POP, HLFormer eq. 18-20): the cone of a video should hold its queries.
@@ -43,15 +47,15 @@ class Entailment(Term[EntailmentSettings]):
         """The curvature is -c."""
         return self.curvature()
 
-    def lift_text(self, text: Float[Tensor, "*b d"]) -> Float[Tensor, "*b n"]:
+    def lift_text(self, text: Vectors) -> Points:
         """Ambient points of texts, `(*b, d + 1)`."""
         return lorentz.expmap0(text * torch.sigmoid(self.text_scale), self.c)
 
-    def lift_video(self, video: Float[Tensor, "*b d"]) -> Float[Tensor, "*b n"]:
+    def lift_video(self, video: Vectors) -> Points:
         """Ambient points of pooled videos, or of their clips or frames, `(*b, d + 1)`."""
         return lorentz.expmap0(video * torch.sigmoid(self.video_scale), self.c)
 
-    def violation(self, video_points: Float[Tensor, "q n"], query_points: Float[Tensor, "q n"]) -> Float[Tensor, " q"]:
+    def violation(self, video_points: Points, query_points: Points) -> Float[Tensor, " q"]:
         """By how much the exterior angle exceeds the half-aperture, row by row; 0 inside the cone."""
         return lorentz.entailment_violation(video_points, query_points, self.c, min_radius=self.settings.min_radius)
 

@@ -13,7 +13,7 @@ from prvr.config import ModelConfig
 from prvr.losses.term import Scalar, Term
 from prvr.published.gmmformer.released_padding import UnmaskedPooling
 from prvr.published.hlformer import EntailmentSettings
-from prvr.published.hlformer.cones import Entailment
+from prvr.published.hlformer.cones import Entailment, Points, Vectors
 
 _LIMIT = 1 - 1e-8  # 1 in float32
 
@@ -55,11 +55,11 @@ class ReleasedEntailment(Entailment):
         """The curvature is -c."""
         return self.log_curvature.exp()
 
-    def lift_text(self, text: Float[Tensor, "*b d"]) -> Float[Tensor, "*b n"]:
+    def lift_text(self, text: Vectors) -> Points:
         """Ambient points of texts, `(*b, d + 1)`."""
         return self._expmap0(text * self.text_log_scale.exp())
 
-    def lift_video(self, video: Float[Tensor, "*b d"]) -> Float[Tensor, "*b n"]:
+    def lift_video(self, video: Vectors) -> Points:
         """Ambient points of pooled videos, or of their clips or frames, `(*b, d + 1)`."""
         return self._expmap0(video * self.video_log_scale.exp())
 
@@ -68,9 +68,7 @@ class ReleasedEntailment(Entailment):
         radius = c.sqrt() * x.norm(dim=-1, keepdim=True)
         return project(torch.sinh(radius.clamp(1e-8, math.asinh(2**15))) * x / radius.clamp_min(1e-8), c)
 
-    def angles(
-        self, video: Float[Tensor, "q n"], text: Float[Tensor, "q n"]
-    ) -> tuple[Float[Tensor, " q"], Float[Tensor, " q"]]:
+    def angles(self, video: Points, text: Points) -> tuple[Float[Tensor, " q"], Float[Tensor, " q"]]:
         """Exterior angle at the video's apex and half-aperture of its cone, row by row."""
         c, (video_time, text_time) = self.c, (video[..., 0], text[..., 0])
         video, text = video[..., 1:], text[..., 1:]
@@ -81,7 +79,7 @@ class ReleasedEntailment(Entailment):
         aperture = guarded(torch.asin, 2 * self.settings.min_radius / (radius * c.sqrt() + 1e-8))
         return angle, aperture
 
-    def violation(self, video_points: Float[Tensor, "q n"], query_points: Float[Tensor, "q n"]) -> Float[Tensor, " q"]:
+    def violation(self, video_points: Points, query_points: Points) -> Float[Tensor, " q"]:
         """By how much the exterior angle exceeds the half-aperture, row by row; 0 inside the cone."""
         angle, aperture = self.angles(video_points, query_points)
         return F.relu(angle - aperture)

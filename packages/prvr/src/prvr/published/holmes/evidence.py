@@ -15,8 +15,11 @@ from torch import Tensor
 from prvr.losses.term import LossInputs, Scalar, Term
 from prvr.published.holmes import DissentSettings, EvidenceSettings
 
+Masses = Float[Tensor, "*q k"]
+"""A number for each of k videos, or of k clips."""
 
-def evidence_of(scores: Float[Tensor, "*q k"], temperature: float) -> Float[Tensor, "*q k"]:
+
+def evidence_of(scores: Masses, temperature: float) -> Masses:
     r"""$e = \exp(\tanh(s) / \tau)$, between $e^{-1 / \tau}$ and $e^{1 / \tau}$.
 
     Args:
@@ -26,7 +29,7 @@ def evidence_of(scores: Float[Tensor, "*q k"], temperature: float) -> Float[Tens
     return torch.exp(torch.tanh(scores) / temperature)
 
 
-def fuse_evidence(first: Float[Tensor, "q k"], second: Float[Tensor, "q k"]) -> Float[Tensor, "q k"]:
+def fuse_evidence(first: Masses, second: Masses) -> Masses:
     r"""Dempster's rule for two sources that believe in single videos or do not know: $e_1 + e_2 + e_1 e_2 / K$.
 
     Beliefs are $b = e / S$, ignorance is $u = K / S$; the combined belief in a video is proportional to
@@ -43,7 +46,7 @@ def fuse_evidence(first: Float[Tensor, "q k"], second: Float[Tensor, "q k"]) -> 
     return first + second + first * second / first.shape[-1]
 
 
-def dirichlet_loss(evidence: Float[Tensor, "*q k"], target: Float[Tensor, "*q k"]) -> Float[Tensor, "*q"]:
+def dirichlet_loss(evidence: Masses, target: Masses) -> Float[Tensor, "*q"]:
     r"""Expected squared error of the probabilities that a Dirichlet distribution draws (Sensoy et al., eq. 5).
 
     $\sum_v (y_v - \alpha_v / S)^2 + \frac{\alpha_v (S - \alpha_v)}{S^2 (S + 1)}$ with $\alpha = e + 1$.
@@ -62,7 +65,7 @@ def dirichlet_loss(evidence: Float[Tensor, "*q k"], target: Float[Tensor, "*q k"
     return ((target - mean).square() + mean * (1 - mean) / (total + 1)).sum(-1)
 
 
-def uncertainty(evidence: Float[Tensor, "q k"]) -> Float[Tensor, " q"]:
+def uncertainty(evidence: Masses) -> Float[Tensor, " q"]:
     """u = K / S, between 0 and 1. It depends on K: values of different galleries cannot be compared.
 
     Examples:
@@ -72,7 +75,7 @@ def uncertainty(evidence: Float[Tensor, "q k"]) -> Float[Tensor, " q"]:
     return evidence.shape[-1] / (evidence + 1).sum(-1)
 
 
-def dissent_loss(first: Float[Tensor, "q k"], second: Float[Tensor, "q k"]) -> Scalar:
+def dissent_loss(first: Masses, second: Masses) -> Scalar:
     r"""How much two sources disagree where both are certain.
 
     Mean over queries of $(1 - u_1)(1 - u_2) \sum_v |p_1 - p_2|$ with $p = \alpha / S$.

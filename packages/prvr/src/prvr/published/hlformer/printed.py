@@ -1,13 +1,14 @@
-"""The Gaussian window as printed in HLFormer's eq. 10."""
+"""What HLFormer prints and does not use: the Gaussian window of eq. 10 to the letter, and the fusion beside its own."""
 
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
 from prvr.config import ModelConfig
 from prvr.models.blocks import GaussianWindows
+from prvr.models.layers import initialise
 
 
 def printed_window(length: int, width: float | None) -> Float[Tensor, "l l"]:
@@ -32,3 +33,18 @@ def printed_window(length: int, width: float | None) -> Float[Tensor, "l l"]:
 def printed_windows(model: ModelConfig, widths: Sequence[float | None], length: int) -> GaussianWindows:
     """`printed_window` of each block."""
     return GaussianWindows(widths, length, model.window == "add", printed_window)
+
+
+class ConcatFusion(nn.Module):
+    """One linear map of the concatenated blocks (the "CL" row of HLFormer's table 2)."""
+
+    def __init__(self, model: ModelConfig, length: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(len(model.blocks) * model.hidden, model.hidden)
+        initialise(self.linear)
+
+    def forward(
+        self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None = None
+    ) -> Float[Tensor, "v l d"]:
+        """A linear map of the blocks `(k, v, l, d)`, joined along the width; the mask is not read."""
+        return self.linear(blocks.permute(1, 2, 0, 3).flatten(-2))
