@@ -10,6 +10,9 @@ from regdiff.registers import PriorSampler, RegisterGenerator
 from regdiff.schedule import Schedule
 from regdiff.timestep import sincos_table
 
+Registers = Float[Tensor, "b n d"]
+"""Registers of each video, or noise like them."""
+
 
 class StartNoise:
     """The start r_T in place of every other draw: as the noise of the loss and of each step, without detaching it."""
@@ -17,14 +20,14 @@ class StartNoise:
     def of_steps(
         self,
         can: Capabilities,
-        start: Float[Tensor, "b n d"],
+        start: Registers,
         fixed: Float[Tensor, "k n d"] | None,
         generator: torch.Generator | None,
-    ) -> tuple[Float[Tensor, "b n d"] | None, None]:
+    ) -> tuple[Registers | None, None]:
         """The start, where the scheduler adds noise."""
         return (start if can.stochastic else None), None
 
-    def of_loss(self, start: Float[Tensor, "b n d"] | None) -> Float[Tensor, "b n d"] | None:
+    def of_loss(self, start: Registers | None) -> Registers | None:
         """The start."""
         return start
 

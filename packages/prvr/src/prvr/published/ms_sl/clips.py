@@ -14,6 +14,11 @@ from prvr.models.layers import initialise
 from prvr.published.ms_sl import KeyClipSettings, KeyClipTripletSettings
 from prvr.scoring import at_least_float32, full_precision, unit_rows
 
+Rows = Float[Tensor, "v p d"]
+"""Rows of the clip branch of each video, or what each of them reads of the frames."""
+PairScores = Float[Tensor, "q v"]
+"""A score of each query with each video."""
+
 
 class Proposals(nn.Module):
     """The mean of every run of neighbouring encoded clips, from runs of one clip to all of them (MS-SL).
@@ -41,7 +46,7 @@ class Proposals(nn.Module):
         clips: Float[Tensor, "v c f"],
         frames: Float[Tensor, "v l f"] | None,
         mask: Bool[Tensor, "v l"] | None,
-    ) -> tuple[Float[Tensor, "v p d"], Float[Tensor, "v p 2"]]:
+    ) -> tuple[Rows, Float[Tensor, "v p 2"]]:
         """The rows, see `ClipConstruction`; those of shorter runs come first."""
         encoded, (first, last) = encode(clips), self.edges.mT[..., None]
         place = torch.arange(self.clips, device=encoded.device)
@@ -51,16 +56,16 @@ class Proposals(nn.Module):
 
 def key_clip_scores(
     text: Float[Tensor, "q d"],
-    clips: Float[Tensor, "v p d"],
-    frames: Float[Tensor, "v p d"],
+    clips: Rows,
+    frames: Rows,
     dots: bool = True,
     *,
     unit: bool = False,
 ) -> tuple[
-    Float[Tensor, "q v"],
-    Float[Tensor, "q v"] | None,
-    Float[Tensor, "q v"],
-    Float[Tensor, "q v"] | None,
+    PairScores,
+    PairScores | None,
+    PairScores,
+    PairScores | None,
     Int[Tensor, "q v"],
 ]:
     r"""Scores by clips, and by what the best clip of each query reads of the frames (MS-SL).
@@ -112,7 +117,7 @@ class KeyClipFrames(nn.Module):
         self.key, self.value = (nn.Linear(model.hidden, model.hidden, bias=False) for _ in range(2))
         initialise(self.key, self.value)
 
-    def forward(self, frames: EncodedFrames) -> tuple[Float[Tensor, "v p d"], None]:
+    def forward(self, frames: EncodedFrames) -> tuple[Rows, None]:
         """A row for each clip, see `FramePooling`."""
         assert frames.clips is not None  # the configuration sees to it
         logits = (frames.clips @ self.key(frames.rows).mT).masked_fill(~frames.valid[:, None], -torch.inf)

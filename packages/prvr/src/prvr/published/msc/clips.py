@@ -13,6 +13,10 @@ from prvr.published.msc import merge_stages
 from prvr.scoring import full_precision
 from prvr.types import Merged
 
+Frames = Float[Tensor, "v l f"]
+FrameMask = Bool[Tensor, "v l"]
+"""The frames of each video, and which are valid."""
+
 
 def merge_rows(
     x: Float[Tensor, "v n f"], sizes: Float[Tensor, "v n"], group: Int[Tensor, "v n"], count: int
@@ -31,7 +35,7 @@ def merge_rows(
         return shares @ x.to(shares.dtype) / total[..., None], total
 
 
-def unit_length(frames: Float[Tensor, "v l f"]) -> Float[Tensor, "v l f"]:
+def unit_length(frames: Frames) -> Frames:
     """Each row divided by (its norm + 1e-5), as `prvr.data.sampling.normalise_rows` does."""
     return frames / (frames.norm(dim=2, keepdim=True) + EPSILON)
 
@@ -59,16 +63,14 @@ class MergedClips(nn.Module):
         self.frames, self.rows = model.max_frames, model.num_clips
         self.stages = merge_stages(model.max_frames, model.num_clips)
 
-    def repeated(
-        self, frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"]
-    ) -> tuple[Float[Tensor, "v m f"], Bool[Tensor, "v m"]]:
+    def repeated(self, frames: Frames, mask: FrameMask) -> tuple[Float[Tensor, "v m f"], Bool[Tensor, "v m"]]:
         """As many frames of each video as a model takes, and their mask, all True: row i is frame i l / m, rounded."""
         count = mask.sum(1, keepdim=True)
         at = torch.arange(self.frames, device=mask.device) / self.frames * count
         at = at.round().long().minimum(count - 1)
         return frames.take_along_dim(at[..., None], 1), torch.ones_like(at, dtype=torch.bool)
 
-    def merge(self, frames: Float[Tensor, "v l f"]) -> Merged:
+    def merge(self, frames: Frames) -> Merged:
         """The clips of frames, as many as a model takes."""
         x, sizes = frames, torch.ones_like(frames[..., 0])
         clip_of = torch.arange(self.frames, device=x.device).expand(len(x), -1)
@@ -81,7 +83,7 @@ class MergedClips(nn.Module):
         return Merged(unit_length(x), sizes, clip_of)
 
     def forward(
-        self, encode: Encode, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"]
+        self, encode: Encode, clips: Float[Tensor, "v c f"], frames: Frames, mask: FrameMask
     ) -> tuple[Float[Tensor, "v c d"], Float[Tensor, "v c 2"], Merged]:
         """The rows, see `ClipConstruction`, and what was merged; of frames that are `repeated`."""
         merged = self.merge(frames)
