@@ -28,7 +28,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from prvr.data.atomic import replace_file
 from prvr.toy.encoder import ABOUT, DIM, WEIGHTS, JointEncoder, split_words
-from prvr.toy.grammar import BACKGROUND_WORDS, COLOUR_WORDS, SHAPE_WORDS, SIZE_WORDS, with_article
+from prvr.toy.grammar import WORDS, with_article
 from prvr.toy.rendering import render_frames
 from prvr.toy.staging import draw_stage, progress
 from prvr.toy.timelines import draw_videos
@@ -119,12 +119,12 @@ def say(claims: np.ndarray, ground: int, rng: np.random.Generator) -> list[str]:
     """The words of a sentence."""
     phrases = []
     for shape, colour, size, column, row in claims[claims[:, 0] >= 0].tolist():
-        words = [_pick(SIZE_WORDS[SIZES[size]], rng)] if size >= 0 else []
-        words += [_pick(COLOUR_WORDS[COLOURS[colour]], rng)] if colour >= 0 else []
-        phrase = with_article([*words, _pick(SHAPE_WORDS[SHAPES[shape]], rng)])
+        words = [_pick(WORDS[SIZES[size]], rng)] if size >= 0 else []
+        words += [_pick(WORDS[COLOURS[colour]], rng)] if colour >= 0 else []
+        phrase = with_article([*words, _pick(WORDS[SHAPES[shape]], rng)])
         phrases.append(phrase + (" " + _where(COLUMNS[column], ROWS[row]) if column >= 0 else ""))
     text = _pick(TEMPLATES, rng).format(x=" and ".join(phrases) or "nothing")
-    return split_words(text + (" " + _pick(BACKGROUND_WORDS[BACKGROUNDS[ground]], rng) if ground >= 0 else ""))
+    return split_words(text + (" " + _pick(WORDS[BACKGROUNDS[ground]], rng) if ground >= 0 else ""))
 
 
 def _where(column: str, row: str) -> str:

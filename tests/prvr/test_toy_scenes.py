@@ -6,12 +6,9 @@ import pytest
 
 from prvr.data import DataError, open_corpus
 from prvr.toy import Scenes, read_toy_scenes
-from prvr.toy.grammar import (
-    Claim,
-)
 from prvr.toy.near_misses import near_misses, relevance
 from prvr.toy.scenes import draw_split, read_scenes, write_scenes
-from prvr.toy.world import HELD_OUT_ACTIONS, HELD_OUT_COLOURS, Shot, Thing, Video
+from prvr.toy.world import HELD_OUT, Claim, Shot, Thing, Video
 
 KEYS = ("shape", "colour", "size", "action", "other_shape", "other_colour", "background")
 
@@ -84,13 +81,14 @@ def test_scenes_survive_the_disk(tiny: dict[str, Scenes], tmp_path: Path) -> Non
 @pytest.mark.parametrize("seed", [0, 1])
 def test_near_misses_are_those_of_plain_loops_and_every_sentence_has_some(tiny: dict[str, Scenes], seed: int) -> None:
     scenes = tiny["test"] if seed == 0 else draw_split("test", 24, seed)
-    found, names = near_misses(list(scenes.claims.values()), scenes.videos), relevance(scenes.claims, scenes.videos)
+    relevant, one_factor, bound_otherwise, _ = near_misses(scenes.claims.values(), scenes.videos)
+    names = relevance(scenes.claims, scenes.videos)
     for q, (name, claim) in enumerate(scenes.claims.items()):
         wrong = [mistakes(claim, video) for video in scenes.videos]
         rebound = [n > 0 and all_somewhere(claim, video) for n, video in zip(wrong, scenes.videos, strict=True)]
-        assert found.relevant[q].tolist() == [n == 0 for n in wrong]
-        assert found.one_factor[q].tolist() == [n == 1 for n in wrong]
-        assert found.rebound[q].tolist() == rebound
+        assert relevant[q].tolist() == [n == 0 for n in wrong]
+        assert one_factor[q].tolist() == [n == 1 for n in wrong]
+        assert bound_otherwise[q].tolist() == rebound
         assert names[name] == [video.id for video, n in zip(scenes.videos, wrong, strict=True) if n == 0]
         assert wrong.count(1) >= 4
         assert sum(rebound) >= 2
@@ -98,7 +96,7 @@ def test_near_misses_are_those_of_plain_loops_and_every_sentence_has_some(tiny: 
 
 def test_training_shows_no_pair_that_is_held_out(tiny: dict[str, Scenes]) -> None:
     shown = [happening for video in tiny["train"].videos for happening in happenings(video)]
-    assert HELD_OUT_ACTIONS.isdisjoint((shape, action) for shape, _, _, action, *_ in shown)
+    assert HELD_OUT.isdisjoint((shape, action) for shape, _, _, action, *_ in shown)
     things = {(thing.shape, thing.colour) for v in tiny["train"].videos for shot in v.shots for thing in shot.things}
-    assert HELD_OUT_COLOURS.isdisjoint(things)
+    assert HELD_OUT.isdisjoint(things)
     assert len(things) > 50  # of the 72 that are left

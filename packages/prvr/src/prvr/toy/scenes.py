@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain, groupby
 from operator import attrgetter
@@ -12,10 +12,10 @@ import numpy as np
 
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, parse_json, parse_record, read_text
-from prvr.toy.grammar import Claim, describe
-from prvr.toy.near_misses import NearMissPlanter, missing, near_misses
+from prvr.toy.grammar import describe
+from prvr.toy.near_misses import plant_near_misses
 from prvr.toy.timelines import draw_videos
-from prvr.toy.world import Video, in_training
+from prvr.toy.world import Claim, Video, in_training
 
 SPLITS = {
     "tiny": {"train": 60, "val": 20, "test": 20},
@@ -79,12 +79,16 @@ def draw_split(split: str, count: int, seed: int, name: str | None = None) -> Sc
     Raises:
         ValueError: there is no room for near misses.
     """
-    name = name or split
+    name, training = name or split, split != "test"
+    allowed = in_training if training else lambda _: True
+    number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
     for attempt in range(TRIES):
-        scenes = _draw(split, name, count, np.random.default_rng([seed, attempt, _number(name)]))
-        _, *near = near_misses(list(scenes.claims.values()), scenes.videos)
-        if split == "train" or not missing(np.sum(near, 2))[:2].any():
-            return scenes
+        rng = np.random.default_rng([seed, attempt, number])
+        videos = draw_videos([f"{name}{i:04d}" for i in range(count)], rng, allowed)
+        sentences = tuple(sentence for video in videos for sentence in _write_sentences(video, rng, training))
+        claims, own = [s.claim for s in sentences], [s.video_id for s in sentences]
+        if split == "train" or plant_near_misses(videos, claims, own, rng, allowed):
+            return Scenes(tuple(videos), sentences)
     raise InputError(
         f"draw_split: {count} videos have no room for the near misses of their sentences; ask for 20 or more"
     )
@@ -124,31 +128,14 @@ def read_scenes(path: Path) -> dict[str, Scenes]:
     return splits
 
 
-def _draw(split: str, name: str, count: int, rng: np.random.Generator) -> Scenes:
-    training = split != "test"
-    allowed = in_training if training else lambda _: True
-    videos = draw_videos([f"{name}{i:04d}" for i in range(count)], rng, allowed)
-    written = [_write_sentences(video, rng, training) for video in videos]
-    sentences = [*chain(*written)]
-    if split != "train":
-        own = [i for i, lines in enumerate(written) for _ in lines]
-        videos = NearMissPlanter(videos, [sentence.claim for sentence in sentences], own, rng, allowed).plant()
-    return Scenes(tuple(videos), tuple(sentences))
-
-
-def _write_sentences(video: Video, rng: np.random.Generator, training: bool) -> list[Sentence]:
+def _write_sentences(video: Video, rng: np.random.Generator, training: bool) -> Iterable[Sentence]:
     """Five sentences: one about each captioned moment in order of time, then more about random ones."""
-    moments = video.moments()
+    moments = [shot for shot in video.shots if shot.captioned]
     again = rng.integers(len(moments), size=SENTENCES_PER_VIDEO - len(moments)).tolist()
     sentences: dict[str, Sentence] = {}
     for shot in [*moments, *(moments[i] for i in again)]:
-        text, claim, tags = describe(shot, video.background, rng, training)
-        while text in sentences:
-            text, claim, tags = describe(shot, video.background, rng, training)
+        while (said := describe(shot, video.background, rng, training))[0] in sentences:
+            pass
         name = f"{video.id}#enc#{len(sentences)}"
-        sentences[text] = Sentence(name, video.id, text, shot.start, shot.end, claim, tuple(sorted(tags)))
-    return list(sentences.values())
-
-
-def _number(name: str) -> int:
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
+        sentences[said[0]] = Sentence(name, video.id, said[0], shot.start, shot.end, *said[1:])
+    return sentences.values()

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from math import ceil
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -21,15 +20,19 @@ ACTIONS = (
 OPPOSITE = {a: b for pair in zip(ACTIONS[::2], ACTIONS[1::2], strict=True) for a, b in (pair, pair[::-1])}
 PUSHES = ("push", "pushed")
 HEADINGS = ACTIONS[:4]
+VALUES = {"shape": SHAPES, "colour": COLOURS, "size": SIZES}
+"""Of each property of a thing."""
 
 # One pair in five is kept from training, the same for every seed, because the encoder is trained only once.
 # Every shape, colour and action is left with pairs that do occur.
-HELD_OUT_COLOURS = frozenset(
-    (shape, colour) for i, shape in enumerate(SHAPES) for j, colour in enumerate(COLOURS) if (i + 2 * j) % 5 == 0
+HELD_OUT = frozenset(
+    (shape, value)
+    for values, turns, step in ((COLOURS, 1, 2), (ACTIONS, 2, 1))
+    for i, shape in enumerate(SHAPES)
+    for j, value in enumerate(values)
+    if (turns * i + step * j) % 5 == 0
 )
-HELD_OUT_ACTIONS = frozenset(
-    (shape, action) for i, shape in enumerate(SHAPES) for j, action in enumerate(ACTIONS) if (2 * i + j) % 5 == 0
-)
+"""Colours and actions that a shape does not have in training."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,25 @@ class Thing:
         return self.shape, self.colour
 
 
-class Fact(NamedTuple):
-    """Something that is true of a shot: a thing does an action; in a push, to or by another thing."""
+@dataclass(frozen=True)
+class Claim:
+    """What is said of a shot: a thing does an action; in a push, to or by another thing. None: it is left open."""
 
-    thing: Thing
-    action: str
-    other: Thing | None
+    shape: str
+    colour: str | None
+    size: str | None
+    action: str | None
+    other_shape: str | None = None
+    other_colour: str | None = None
+    background: str | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it pairs a shape with a colour or an action that training never shows."""
+        own = {(self.shape, self.colour), (self.shape, self.action)}
+        # if rings never push in training, being pushed by a ring is new as well
+        other = {(self.other_shape, self.other_colour), (self.other_shape, OPPOSITE.get(str(self.action)))}
+        return not HELD_OUT.isdisjoint(own | other)
 
 
 @dataclass(frozen=True)
@@ -87,15 +103,24 @@ class Shot:
         """Whether no two of its things look alike."""
         return len({thing.look for thing in self.things}) == len(self.things)
 
-    def facts(self) -> tuple[Fact, ...]:
-        """All facts of the shot; a push is also a fact of the thing that is pushed, and both things move."""
-        if self.actor is None or self.action is None:
-            return ()
-        own = Fact(self.actor, self.action, self.other)
-        if self.other is None or self.heading is None:
-            return (own,)
-        back = Fact(self.other, OPPOSITE[self.action], self.actor)
-        return (own, back, Fact(self.actor, self.heading, None), Fact(self.other, self.heading, None))
+    def facts(self) -> list[Claim]:
+        """All that happens; a push is also a fact of the thing that is pushed, and both things move."""
+        actor, other, action = self.actor, self.other, self.action
+        if actor is None or action is None:
+            return []
+        own = _claim(actor, action, other)
+        if other is None or self.heading is None:
+            return [own]
+        moves = [_claim(thing, self.heading) for thing in (actor, other)]
+        return [own, _claim(other, OPPOSITE[action], actor), *moves]
+
+    def sights(self) -> set[Claim]:
+        """All that can be seen, whatever it does, as if each thing were also the partner of a push."""
+        return {_claim(thing, None, thing) for thing in self.things}
+
+
+def _claim(thing: Thing, action: str | None, other: Thing | None = None) -> Claim:
+    return Claim(thing.shape, thing.colour, thing.size, action, *(other.look if other else ()))
 
 
 @dataclass(frozen=True)
@@ -127,10 +152,6 @@ class Video:
         """The time of each frame in seconds: the middle of the interval that it covers."""
         return (np.arange(self.frame_count) + 0.5) / FPS
 
-    def facts(self) -> tuple[Fact, ...]:
-        """The facts of all shots."""
-        return tuple(fact for shot in self.shots for fact in shot.facts())
-
     def moments(self) -> tuple[Shot, ...]:
         """The captioned shots."""
         return tuple(shot for shot in self.shots if shot.captioned)
@@ -138,5 +159,4 @@ class Video:
 
 def in_training(shot: Shot) -> bool:
     """Whether training videos may show a shot: no held-out colour of a shape, no held-out action of a shape."""
-    looks = HELD_OUT_COLOURS.isdisjoint(thing.look for thing in shot.things)
-    return looks and HELD_OUT_ACTIONS.isdisjoint((fact.thing.shape, fact.action) for fact in shot.facts())
+    return not any(claim.is_new for claim in (*shot.sights(), *shot.facts()))
