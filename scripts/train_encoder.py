@@ -30,7 +30,7 @@ from prvr.data.atomic import replace_file
 from prvr.toy.encoder import ABOUT, DIM, WEIGHTS, JointEncoder, split_words
 from prvr.toy.grammar import WORDS, with_article
 from prvr.toy.rendering import render_frames
-from prvr.toy.staging import draw_stage, progress
+from prvr.toy.staging import OPACITY, SIZE, draw_stage, progress
 from prvr.toy.timelines import draw_videos
 from prvr.toy.world import BACKGROUNDS, COLOURS, SHAPES, SIZES, Video, in_training
 
@@ -77,10 +77,10 @@ def _draw(video: Video, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarra
         moment = progress(shot, times[rows])
         for k, part in enumerate((*stage.moving, *stage.still)):
             thing, centre = part.thing, part.centre(moment)
-            visible = (part.opacity.at(moment) > 0.35) & (centre > 2).all(1) & (centre < 61).all(1)
+            visible = (part.at(moment)[OPACITY] > 0.35) & (centre > 2).all(1) & (centre < 61).all(1)
             if stage.post is not None:  # what the post may hide is not visible
                 visible &= np.abs(centre[:, 0] - stage.post) > 6
-            size = SIZES.index(thing.size) if part.radius.start == part.radius.end else -1
+            size = SIZES.index(thing.size) if part.ends[0, SIZE] == part.ends[1, SIZE] else -1
             place = np.digitize(centre, (23, 41))
             looks = [SHAPES.index(thing.shape), COLOURS.index(thing.colour), size]
             seen = np.concatenate([np.tile(looks, (len(rows), 1)), place], 1)

@@ -6,21 +6,10 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
 from prvr.errors import InputError
-from prvr.toy.shapes import EXTENT, OPEN, draw_background, draw_tint, shape_distance
-from prvr.toy.staging import DRIFT, PlacedThing, Times, draw_stage, progress
-from prvr.toy.world import FPS, FRAME, Video
+from prvr.toy.shapes import EXTENT, OPEN, draw_background, length, shape_distance
+from prvr.toy.staging import DRIFT, SIZE, PlacedThing, Times, draw_stage, progress
+from prvr.toy.world import FPS, FRAME, RGB, Video
 
-RGB = {
-    "red": (215, 25, 35),
-    "green": (35, 165, 55),
-    "blue": (40, 80, 230),
-    "yellow": (246, 228, 40),
-    "orange": (250, 130, 10),
-    "purple": (125, 35, 175),
-    "pink": (252, 145, 195),
-    "white": (244, 244, 244),
-    "brown": (136, 74, 26),
-}
 Sprites = Float32[np.ndarray, "n p p _"]
 INK, GLOW, POST = (8, 8, 10), (255, 246, 170), (30, 30, 34)
 POST_WIDTH = 7
@@ -39,7 +28,7 @@ LOOKS = (DAY, *_LIGHT)
 contrast, and colours keep their hue."""
 
 
-def render(video: Video, *, noise: bool = True) -> UInt8[np.ndarray, "n 64 64 3"]:
+def render(video: Video) -> UInt8[np.ndarray, "n 64 64 3"]:
     """Every frame of a video, red green blue.
 
     The bytes depend on `video` only: random choices come from its seed, pixel arithmetic is float32 with + - * / and
@@ -47,7 +36,6 @@ def render(video: Video, *, noise: bool = True) -> UInt8[np.ndarray, "n 64 64 3"
 
     Args:
         video: what to draw.
-        noise: False leaves out the sensor's noise.
 
     Examples:
         >>> from prvr.toy.world import Shot, Thing, Video
@@ -56,16 +44,15 @@ def render(video: Video, *, noise: bool = True) -> UInt8[np.ndarray, "n 64 64 3"
         >>> render(Video("v0", 3.0, "plain", occluder=False, seed=0, shots=(shot,))).shape
         (6, 64, 64, 3)
     """
-    return render_frames(video, range(video.frame_count), noise=noise)
+    return render_frames(video, range(video.frame_count))
 
 
-def render_frames(video: Video, indices: Sequence[int], *, noise: bool = True) -> UInt8[np.ndarray, "k 64 64 3"]:
+def render_frames(video: Video, indices: Sequence[int]) -> UInt8[np.ndarray, "k 64 64 3"]:
     """Some frames of a video: equal to ``render(video)[indices]``, at the cost of these frames and their shots.
 
     Args:
         video: what to draw.
         indices: numbers of frames in any order; negative ones count from the end.
-        noise: False leaves out the sensor's noise.
 
     Raises:
         IndexError: the video has no such frame.
@@ -78,18 +65,14 @@ def render_frames(video: Video, indices: Sequence[int], *, noise: bool = True) -
         rows = np.flatnonzero(shots == index)
         frames[rows] = _draw_shot(video, int(index), times[rows])
     np.clip(frames, NOISE_REACH, 255 - NOISE_REACH, out=frames)  # noise never wraps round
-    if noise:
-        _add_noise(frames, numbers, video.seed)
+    _add_noise(frames, numbers, video.seed)
     return frames
 
 
 def _draw_shot(video: Video, index: int, times: Times) -> UInt8[np.ndarray, "k 64 64 3"]:
     """The frames of one shot at some times, without noise."""
-    stage = draw_stage(video, index)
-    moment = progress(video.shots[index], times)
-    tint, crop = (np.random.default_rng([video.seed, *numbers]) for numbers in ((1,), (2, index)))
-    canvas = draw_background(video.background, draw_tint(tint), FRAME + 2 * DRIFT, crop)
-    canvas = (canvas + np.float32(0.5)).astype(np.uint8)
+    stage, moment = draw_stage(video, index), progress(video.shots[index], times)
+    canvas = draw_background(video.background, FRAME + 2 * DRIFT, video.seed, index)
     for part in stage.still:
         _paste(canvas[None], part, np.zeros(1), DRIFT)
     drift = stage.drift(moment)
@@ -106,9 +89,9 @@ def _sprites(part: PlacedThing, moment: Times) -> tuple[Sprites, Sprites]:
     """A thing drawn on its own for some moments, or once for all: premultiplied colour, and what shows through."""
     if part.only_moves:
         moment = moment[:1]
-    radius, angle, opacity, glow = (ramp.at(moment)[:, None, None, None] for ramp in part.looks)
-    numbers = (radius, opacity, glow, *(np.round(f(angle), 6) for f in (np.sin, np.cos)))
-    radius, opacity, glow, sin, cos = (number.astype(np.float32) for number in numbers)
+    radius, angle, opacity, glow = part.at(moment)[SIZE:, :, None, None, None]
+    turned = np.round([np.sin(angle), np.cos(angle)], 6)
+    radius, opacity, glow, sin, cos = np.array([radius, opacity, glow, *turned], np.float32)
 
     reach = int(np.ceil(radius.max() * EXTENT)) + 1
     reach = max(reach, int(radius.max()) + GLOW_REACH) if glow.any() else reach
@@ -131,7 +114,7 @@ def _sprites(part: PlacedThing, moment: Times) -> tuple[Sprites, Sprites]:
     colour = alpha * (fill + dark * (ink - fill))
     clear = 1 - alpha
     if glow.any():
-        fall = np.clip(1 - (np.sqrt(x * x + y * y) - radius) / GLOW_REACH, 0, 1)  # round about any shape
+        fall = np.clip(1 - (length(x, y) - radius) / GLOW_REACH, 0, 1)  # round about any shape
         halo = np.float32(0.9) * glow * fall * clear
         colour += halo * shine
         clear -= halo

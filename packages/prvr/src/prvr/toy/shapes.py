@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, UInt8
 
 Planes = Float[np.ndarray, "n p p *one"]
 Plane = Float32[np.ndarray, "h w"]
@@ -32,90 +32,77 @@ def shape_distance(shape: str, along: Planes, across: Planes) -> Planes:
         >>> shape_distance("circle", centre, side).item()
         1.0
     """
-    return _DISTANCES[shape](along, across)
+    return DISTANCES[shape](along, np.abs(across))  # each shape is its own mirror image
+
+
+def length(x: Planes, y: Planes) -> Planes:
+    """The distance from the origin; square roots are the same on every machine, `np.hypot` is not."""
+    return np.sqrt(x * x + y * y)
 
 
 def _star(u: Planes, w: Planes) -> Planes:
     # A pentagram is where at most one of its five lines is crossed: the second largest of their distances decides.
-    normals = ((0.309017, 0.951057), (0.309017, -0.951057), (-0.809017, 0.587785), (-0.809017, -0.587785))
     first, second = u, np.full_like(u, -np.inf)
-    for a, b in normals:
+    for a, b in ((0.309017, 0.951057), (-0.809017, 0.587785), (-0.809017, -0.587785)):  # the fifth is never that one
         line = a * u + b * w
         second = np.maximum(second, np.minimum(first, line))
         first = np.maximum(first, line)
     return second - 0.435
 
 
-def _cross(u: Planes, w: Planes) -> Planes:
-    u, w = np.abs(u), np.abs(w)
-    return np.minimum(np.maximum(u - 1.15, w - 0.43), np.maximum(w - 1.15, u - 0.43))
-
-
 def _heart(u: Planes, w: Planes) -> Planes:
     # Two lobes, and the wedge from the tip to where its sides touch them, cut along the lobes' chords.
-    u, w = -u, np.abs(w)
-    lobe = np.sqrt((w - 0.55) * (w - 0.55) + (u - 0.35) * (u - 0.35)) - 0.58
-    wedge = np.maximum(0.749771 * w - 0.661697 * (u + 1.15), 0.867636 * u + 0.497199 * w - 0.462)
-    return np.minimum(lobe, wedge)
-
-
-def _crescent(u: Planes, w: Planes) -> Planes:
-    bite = np.sqrt((u + 0.55) * (u + 0.55) + w * w) - 0.86
-    return np.maximum(np.sqrt(u * u + w * w) - 1.15, -bite)
+    wedge = np.maximum(0.749771 * w - 0.661697 * (1.15 - u), 0.497199 * w - 0.867636 * u - 0.462)
+    return np.minimum(length(w - 0.55, u + 0.35) - 0.58, wedge)
 
 
 def _arrow(u: Planes, w: Planes) -> Planes:
-    w = np.abs(w)
     head = np.maximum(0.1 - u, (1.25 * w + u - 1.35) / 1.600781)
     shaft = np.maximum(w - 0.33, np.maximum(u - 0.7, -u - 1.25))
     return np.minimum(head, shaft)
 
 
-_DISTANCES: dict[str, Callable[[Planes, Planes], Planes]] = {
-    "circle": lambda u, w: np.sqrt(u * u + w * w) - 1,
-    "square": lambda u, w: np.maximum(np.abs(u), np.abs(w)) - 0.88,
-    "triangle": lambda u, w: np.maximum(-u, 0.866025 * np.abs(w) + 0.5 * u) - 0.68,
+DISTANCES: dict[str, Callable[[Planes, Planes], Planes]] = {
+    "circle": lambda u, w: length(u, w) - 1,
+    "square": lambda u, w: np.maximum(np.abs(u), w) - 0.88,
+    "triangle": lambda u, w: np.maximum(-u, 0.866025 * w + 0.5 * u) - 0.68,
     "star": _star,
-    "cross": _cross,
-    "ring": lambda u, w: np.abs(np.sqrt(u * u + w * w) - 0.83) - 0.31,
+    "cross": lambda u, w: np.maximum(np.maximum(np.abs(u), w) - 1.15, np.minimum(np.abs(u), w) - 0.43),
+    "ring": lambda u, w: np.abs(length(u, w) - 0.83) - 0.31,
     "heart": _heart,
     # A tall rhombus, 0.62 as wide as high: a square is never mistaken for it, however it is turned.
-    "diamond": lambda u, w: (0.868 * np.abs(u) + 1.4 * np.abs(w) - 1.2152) / 1.64724,
-    "crescent": _crescent,
+    "diamond": lambda u, w: (0.868 * np.abs(u) + 1.4 * w - 1.2152) / 1.64724,
+    "crescent": lambda u, w: np.maximum(length(u, w) - 1.15, 0.86 - length(u + 0.55, w)),
     "arrow": _arrow,
 }
+"""Of each shape, from the coordinates along its axis and, without a sign, across it."""
 
 
 # Backgrounds
 
 
-def draw_tint(rng: np.random.Generator) -> Float32[np.ndarray, " 3"]:
-    """The greyish colour of a video's background, red green blue in 0-255: mid-dark, a little tinted."""
-    return (86 + 26 * rng.random() + 20 * (rng.random(3) - 0.5)).astype(np.float32)
+def draw_background(kind: str, side: int, seed: int, shot: int) -> UInt8[np.ndarray, "h w 3"]:
+    """One crop of a background: mid-dark, a little tinted, the same for all shots of a video but for a slight change.
 
-
-def draw_background(
-    kind: str, tint: Float32[np.ndarray, " 3"], side: int, rng: np.random.Generator
-) -> Float32[np.ndarray, "h w 3"]:
-    """One crop of a background: every call has its own offset, scale, direction and slight change of tint.
+    Every shot has its own offset, scale and direction.
 
     Args:
         kind: one of the eight names.
-        tint: the colour that `draw_tint` gave for the video.
         side: height and width in pixels.
-        rng: where the crop and its tint are drawn from.
+        seed: of the video.
+        shot: the number of the shot in it.
     """
+    video, rng = np.random.default_rng([seed, 1]), np.random.default_rng([seed, 2, shot])
+    tint = (86 + 26 * video.random() + 20 * (video.random(3) - 0.5)).astype(np.float32)
     tint = tint + (12 * (rng.random(3) - 0.5)).astype(np.float32)
     contrast = 42.0 if kind == "fading" else 17 + 4 * rng.random()
     offset = 64 * rng.random(2)
-    scale = rng.random()
-    turn = int(rng.integers(8))
+    scale, turn = rng.random(), int(rng.integers(8))
     steps = np.arange(side, dtype=np.float32)
-    x, y = np.meshgrid(steps + np.float32(offset[0]), steps + np.float32(offset[1]))
-    if kind == "fading":  # from one side of the crop to the other, wherever the crop lies
-        x, y = np.meshgrid(2 * steps / (side - 1) - 1, 2 * steps / (side - 1) - 1)
-    pattern = _PATTERNS[kind](x, y, scale, turn)
-    return tint + contrast * pattern[..., None]
+    # fading goes from one side of the crop to the other, wherever the crop lies
+    lines = [2 * steps / (side - 1) - 1] * 2 if kind == "fading" else [steps + np.float32(start) for start in offset]
+    x, y = np.meshgrid(*lines)
+    return (tint + contrast * PATTERNS[kind](x, y, scale, turn)[..., None] + np.float32(0.5)).astype(np.uint8)
 
 
 # A pattern has values from -1 to 1. It takes the pixel grid (x, y), a scale from 0 to 1 and one of eight directions.
@@ -132,21 +119,16 @@ def _bands(s: Plane, period: float) -> Plane:
     return np.clip(2 * _triangle_wave(s, period), -1, 1)
 
 
-def _lines(s: Plane, period: float, width: float) -> Plane:
-    """1 on lines of a width, 0 between."""
-    return np.clip(_triangle_wave(s, period) - (period / 4 - width / 2 - 0.5), 0, 1)
-
-
-def _striped(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
-    diagonal = 0.707107
-    return _bands((x, y, diagonal * (x + y), diagonal * (x - y))[turn % 4], 9 + 3 * scale)
+def _net(x: Plane, width: float, y: Plane, height: float) -> Plane:
+    """1 on lines of 1.6 pixels around meshes of a width and a height, 0 between."""
+    lines = [_triangle_wave(s, period) - (period / 4 - 0.8 - 0.5) for s, period in ((x, width), (y, height))]
+    return np.clip(np.maximum(*lines), 0, 1)
 
 
 def _dotted(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
     spacing = 9 + 2 * scale
-    x, y = x / spacing, y / spacing
-    x, y = spacing * (x - np.floor(x) - 0.5), spacing * (y - np.floor(y) - 0.5)
-    dot = np.clip((2.9 + 0.4 * scale) - np.sqrt(x * x + y * y), 0, 1)
+    x, y = (spacing * (s - np.floor(s) - 0.5) for s in (x / spacing, y / spacing))
+    dot = np.clip((2.9 + 0.4 * scale) - length(x, y), 0, 1)
     return 1.7 * dot - 0.3
 
 
@@ -160,25 +142,19 @@ def _wavy(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
 
 def _brick(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
     height = 7 + 2 * scale
-    row = y / height
-    shifted = x + height * (np.floor(row - 0.5) % 2)
-    mortar = np.maximum(_lines(y, height, 1.6), _lines(shifted, 2 * height, 1.6))
-    return 1.5 * mortar - 0.5
+    shifted = x + height * (np.floor(y / height - 0.5) % 2)
+    return 1.5 * _net(shifted, 2 * height, y, height) - 0.5
 
 
-def _grid(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
-    period = 9 + 3 * scale
-    line = np.maximum(_lines(x, period, 1.6), _lines(y, period, 1.6))
-    return 0.4 - 1.6 * line
-
-
-_PATTERNS: dict[str, Callable[[Plane, Plane, float, int], Plane]] = {
+PATTERNS: dict[str, Callable[[Plane, Plane, float, int], Plane]] = {
     "plain": lambda x, y, scale, turn: np.zeros_like(x),
     "fading": lambda x, y, scale, turn: (x, y, -x, -y, (x + y) / 2, (x - y) / 2, (y - x) / 2, (-x - y) / 2)[turn],
-    "striped": _striped,
+    "striped": lambda x, y, scale, turn: _bands(
+        (x, y, 0.707107 * (x + y), 0.707107 * (x - y))[turn % 4], 9 + 3 * scale
+    ),
     "chequered": lambda x, y, scale, turn: _bands(x, 15 + 5 * scale) * _bands(y, 15 + 5 * scale),
     "dotted": _dotted,
     "wavy": _wavy,
     "brick": _brick,
-    "grid": _grid,
+    "grid": lambda x, y, scale, turn: 0.4 - 1.6 * _net(x, 9 + 3 * scale, y, 9 + 3 * scale),
 }

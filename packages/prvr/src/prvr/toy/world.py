@@ -6,12 +6,23 @@ from math import ceil
 import numpy as np
 from jaxtyping import Float
 
+from prvr.toy.shapes import DISTANCES, PATTERNS
+
 FPS = 2.0
 FRAME = 64  # pixels, square
-SHAPES = ("circle", "square", "triangle", "star", "cross", "ring", "heart", "diamond", "crescent", "arrow")
-COLOURS = ("red", "green", "blue", "yellow", "orange", "purple", "pink", "white", "brown")
-SIZES = ("small", "medium", "large")
-BACKGROUNDS = ("plain", "fading", "striped", "chequered", "dotted", "wavy", "brick", "grid")
+RADIUS = {"small": 5.5, "medium": 8.0, "large": 11.5}  # pixels
+RGB = {
+    "red": (215, 25, 35),
+    "green": (35, 165, 55),
+    "blue": (40, 80, 230),
+    "yellow": (246, 228, 40),
+    "orange": (250, 130, 10),
+    "purple": (125, 35, 175),
+    "pink": (252, 145, 195),
+    "white": (244, 244, 244),
+    "brown": (136, 74, 26),
+}
+SHAPES, COLOURS, SIZES, BACKGROUNDS = (tuple(names) for names in (DISTANCES, RGB, RADIUS, PATTERNS))
 # Opposite pairs: a single frame does not tell the two of a pair apart.
 ACTIONS = (
     "left", "right", "up", "down", "grow", "shrink", "appear", "vanish",
