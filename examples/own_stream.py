@@ -14,9 +14,8 @@ from torch import nn
 import prvr
 from prvr.config import STREAMS, ModelConfig
 from prvr.data import Corpus
-from prvr.toy import load_encoder
+from prvr.toy import load_encoder, read_toy_scenes, write_corpus
 from prvr.toy.grammar import describe
-from prvr.toy.toy_corpus import read_toy_scenes, write_corpus
 from prvr.training import train
 
 

@@ -25,7 +25,7 @@ def features(toy_root: Path, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     monkeypatch.setattr(making, "draw_split", lambda split, count, seed, name: scenes[split])
     monkeypatch.setattr(making, "render", lambda video: np.zeros((1, 64, 64, 3), np.uint8))
     fake = MagicMock(return_value=np.ones((40, 512), np.float32))
-    monkeypatch.setattr(making, "frame_features", fake)
+    monkeypatch.setattr(making, "with_motion", fake)
     return fake
 
 

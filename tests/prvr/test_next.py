@@ -26,7 +26,7 @@ from prvr.config import RETRIEVERS
 from prvr.corpora.exported import export_features
 from prvr.data import open_corpus
 from prvr.data.layout import Caption, TextData, write_layout
-from prvr.toy.toy_corpus import read_toy_scenes
+from prvr.toy import read_toy_scenes
 from prvr_search.films import toy_videos
 from prvr_search.films.toy_videos import write_short_videos
 

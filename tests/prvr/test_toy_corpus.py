@@ -6,9 +6,9 @@ import numpy as np
 
 from prvr.data import Corpus, pack
 from prvr.toy import COLLECTIONS, load_encoder, read_toy_scenes, render
+from prvr.toy.encoder import with_motion
 from prvr.toy.near_misses import relevance
 from prvr.toy.scenes import SPLITS
-from prvr.toy.toy_corpus import frame_features
 
 
 def test_sizes_and_splits(corpus: Corpus, toy_cache: Path) -> None:
@@ -29,7 +29,8 @@ def test_files_say_what_the_scenes_say(corpus: Corpus) -> None:
     true = relevance(scenes["test"].claims, scenes["test"].videos)
     encoder, video = load_encoder(), scenes["test"].videos[3]
     with corpus.open_features() as features, corpus.open_queries() as queries:
-        np.testing.assert_allclose(features.read(video.id), frame_features(render(video), encoder), atol=1e-5)
+        expected = with_motion(encoder.encode_frames(render(video)))
+        np.testing.assert_allclose(features.read(video.id), expected, atol=1e-5)
         for sentence in scenes["test"].sentences:
             caption = next(c for c in content.captions if c.id == sentence.id)
             assert content.relevant(caption) == set(true[sentence.id])

@@ -9,8 +9,7 @@ import pytest
 
 from prvr.data import DataError
 from prvr.toy import JointEncoder, load_encoder, render
-from prvr.toy.encoder import ABOUT, DIM, MAX_WORDS, WEIGHTS, WORD_DIM
-from prvr.toy.toy_corpus import frame_features
+from prvr.toy.encoder import ABOUT, DIM, MAX_WORDS, WEIGHTS, WORD_DIM, with_motion
 from prvr.toy.world import Shot, Thing, Video
 
 
@@ -54,7 +53,7 @@ def test_weights_that_are_damaged_are_named(tmp_path: Path) -> None:
 def test_features_are_embeddings_and_how_they_change(encoder: JointEncoder) -> None:
     ball = Thing("circle", "blue", "large")
     frames = render(Video("v", 10.0, "plain", False, 3, (Shot(0.0, 10.0, ball, "left"),)))
-    forward, backward = frame_features(frames, encoder), frame_features(frames[::-1], encoder)
+    forward, backward = (with_motion(encoder.encode_frames(some)) for some in (frames, frames[::-1]))
     assert forward.shape == (20, 2 * DIM)
     np.testing.assert_allclose(forward[:, :DIM], encoder.encode_frames(frames), atol=1e-6)
     np.testing.assert_allclose(backward[::-1, :DIM], forward[:, :DIM], atol=1e-5)

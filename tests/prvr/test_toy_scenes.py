@@ -1,5 +1,6 @@
 """The toy world without its pixels: seeds, scene graphs on disk, relevance and near misses."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from prvr.data import DataError, open_corpus
 from prvr.toy import Scenes, read_toy_scenes
 from prvr.toy.near_misses import near_misses, relevance
-from prvr.toy.scenes import draw_split, read_scenes, write_scenes
+from prvr.toy.scenes import SCENES, draw_split, write_scenes
 from prvr.toy.world import HELD_OUT, Claim, Shot, Thing, Video
 
 KEYS = ("shape", "colour", "size", "action", "other_shape", "other_colour", "background")
@@ -69,13 +70,13 @@ def test_the_large_test_shares_no_video_with_other_corpora(tiny: dict[str, Scene
     assert (large.videos[0].id, large.sentences[0].id) == ("large0000", "large0000#enc#0")
 
 
-def test_scenes_survive_the_disk(tiny: dict[str, Scenes], tmp_path: Path) -> None:
-    path = tmp_path / "scenes.jsonl"
+def test_scenes_survive_the_disk(tiny: dict[str, Scenes], toy_root: Path, tmp_path: Path) -> None:
+    path, corpus = tmp_path / SCENES, replace(open_corpus(toy_root, "toy-tiny"), folder=tmp_path)
     write_scenes(path, tiny)
-    assert read_scenes(path) == tiny
+    assert read_toy_scenes(corpus) == tiny
     path.write_text(path.read_text()[:-20])
     with pytest.raises(DataError, match="line 100: not valid JSON"):
-        read_scenes(path)
+        read_toy_scenes(corpus)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -14,7 +14,7 @@ from video_models import tiny_clip, tiny_siglip
 from prvr.data import DataError
 from prvr.encoders import check_joint, open_encoder, open_featurizer
 from prvr.toy import load_encoder
-from prvr.toy.toy_corpus import frame_features
+from prvr.toy.encoder import with_motion
 
 transformers = pytest.importorskip("transformers")
 
@@ -39,7 +39,7 @@ def test_the_toy_encoder_and_its_texts_are_those_of_toy_corpora() -> None:
     encoder = open_encoder("toy")
     prepared = np.stack([encoder.prepare(frame) for frame in frames])
     found = encoder.finish(encoder.encode(prepared))
-    assert np.array_equal(found, frame_features(frames, load_encoder()))
+    assert np.array_equal(found, with_motion(load_encoder().encode_frames(frames)))
     assert (encoder.dim, encoder.joint_dim) == (512, 256)
     assert np.array_equal(encoder.prepare(frames[0].repeat(3, 0).repeat(5, 1)), frames[0])  # the mean of each area
     text, model = open_featurizer("toy"), load_encoder()

@@ -16,7 +16,7 @@ from prvr.encoders import Identity, choose_encoder
 from prvr.errors import DataError, InputError, MissingExtraError
 from prvr.reading import short
 from prvr.toy import Scenes, read_toy_scenes, render
-from prvr.toy.featurizers import TOY
+from prvr.toy.encoder import TOY
 from prvr.toy.rendering import DAY, LOOKS, with_look
 from prvr.toy.scenes import draw_split
 from prvr.toy.toy_corpus import Progress, two_at_a_time

@@ -34,8 +34,8 @@ __all__ = [
 
 EXTENSIONS = {
     "commands": "prvr.toy.cli",
-    "encoder": "prvr.toy.featurizers",
-    "collection": "prvr.toy.collections",
+    "encoder": "prvr.toy.encoder",
+    "collection": "prvr.toy.toy_corpus",
 }
 """What this package adds, see `prvr.extensions`: `prvr data`, the encoder `toy`, and the collections `toy-*`."""
 

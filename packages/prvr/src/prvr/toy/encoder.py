@@ -4,12 +4,14 @@ It was trained on single frames of this world and sentences about how things loo
 action, no sequence of frames and no video of a corpus. On natural footage its embeddings are meaningless.
 """
 
+import copy
 import hashlib
 import re
 from collections.abc import Sequence
 from functools import cache, cached_property
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,16 +20,19 @@ from jaxtyping import Float, UInt8
 from safetensors.torch import load
 from torch import Tensor, nn
 
+from prvr.encoders import ENCODERS, EncoderFamily, Identity
 from prvr.errors import DataError, InputError
 from prvr.reading import read_bytes, read_object, short
 from prvr.toy.world import FRAME
 
+TOY = "toy"
 DIM, WORD_DIM = 256, 48
 """Width of the joint space, and of what a retriever reads of a word."""
 MAX_WORDS = 64
 BUCKETS = 1024
 OWN = 2  # vectors that a word has for itself
 WEIGHTS, ABOUT = "encoder.safetensors", "encoder.json"
+MOTION = 2.5  # changes are smaller than the embeddings themselves
 _BATCH = 64
 
 
@@ -179,7 +184,7 @@ def load_encoder(folder: Path = Path(__file__).parent) -> JointEncoder:
     if sha256 != expected:
         raise DataError(f"{folder / WEIGHTS}: its sha256 is {sha256}, expected {short(expected)}. {_MEND}")
     encoder = JointEncoder()
-    encoder.load_state_dict({name: value.float() for name, value in load(data).items()})
+    encoder.load_state_dict(load(data))
     encoder.sha256 = sha256
     return encoder.eval().requires_grad_(False)
 
@@ -198,3 +203,58 @@ def _buckets(word: str) -> tuple[list[int], list[int]]:
 def _hashed(text: str, count: int) -> list[int]:
     digest = hashlib.blake2b(text.encode(), digest_size=4 * count).digest()
     return (np.frombuffer(digest, ">u4") % BUCKETS).tolist()
+
+
+def with_motion(rows: Float[np.ndarray, "n 256"]) -> Float[np.ndarray, "n 512"]:
+    """Joint embeddings of the frames of a video, each with how it changes around it: what a retriever reads.
+
+    The second half is the difference between the frames after and before, times 2.5, at most of length 1 (a cut), 0 at
+    both ends. Public features hold motion too (I3D beside ResNet): attention alone hardly learns before from after.
+    """
+    motion = np.zeros_like(rows)
+    np.subtract(rows[2:], rows[:-2], out=motion[1:-1])
+    motion *= MOTION
+    motion /= np.maximum(np.linalg.norm(motion, axis=1, keepdims=True), 1.0)
+    return np.concatenate([rows, motion], 1)
+
+
+class ToyEncoder:
+    """Frames of any size as the toy corpora have them: 256 columns of the joint space, then 256 of how they change.
+
+    A frame that is not square is squeezed; pixels are averaged over the area that becomes one.
+
+    Args:
+        device: a torch device.
+    """
+
+    dim, joint_dim = 2 * DIM, DIM
+
+    def __init__(self, device: Any = "cpu") -> None:
+        model = copy.deepcopy(load_encoder()).to(device)  # the one that is loaded is shared
+        self.identity = Identity(
+            TOY, model.sha256, f"{FRAME} x {FRAME} by area; joint {DIM}, change times {MOTION:g} {DIM}"
+        )
+        self.encode, self.finish = model.encode_frames, with_motion
+
+    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "64 64 3"]:
+        """The mean of each of 64 x 64 areas, halves rounded up."""
+        planes = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1).float()
+        return (F.adaptive_avg_pool2d(planes, FRAME) + 0.5).byte().permute(1, 2, 0).contiguous().numpy()
+
+
+class ToyText:
+    """Words and sentences of the toy world."""
+
+    word_dim, joint_dim = WORD_DIM, DIM
+
+    def __init__(self) -> None:
+        model = load_encoder()
+        self.identity = Identity(TOY, model.sha256, f"words in lower case, at most {MAX_WORDS}")
+        self.words, self.sentence, self.sentences = model.encode_words, model.encode_text, model.encode_texts
+
+
+ENCODERS.register(
+    TOY,
+    EncoderFamily(text=lambda name, device: ToyText(), frames=lambda name, device: ToyEncoder(device), bundled=True),
+    "the encoder of the toy world",
+)

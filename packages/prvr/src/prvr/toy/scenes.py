@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from prvr.data.corpus import Corpus
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, parse_json, parse_record, read_text
 from prvr.toy.grammar import describe
@@ -26,6 +27,7 @@ SPLITS = {
 """Videos of each split, by size. `large` is another test for what was trained on `demo`."""
 SENTENCES_PER_VIDEO = 5
 TRIES = 50
+SCENES = "scenes.jsonl"
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,13 @@ def write_scenes(path: Path, splits: Mapping[str, Scenes]) -> None:
                 file.write(json.dumps(asdict(_Record(split, video, sentences.get(video.id, ())))) + "\n")
 
 
-def read_scenes(path: Path) -> dict[str, Scenes]:
-    """Reads the splits that [write_scenes][prvr.toy.scenes.write_scenes] wrote.
+def read_toy_scenes(corpus: Corpus) -> dict[str, Scenes]:
+    """The scene graphs of each split of a toy corpus.
 
     Raises:
-        DataError: the file is missing or damaged.
+        DataError: the corpus has none, or they are damaged.
     """
+    path = corpus.folder / SCENES
     try:
         records = [
             parse_record(_Record, parse_json(line, source := f"{path}, line {number}"), source)
@@ -130,7 +133,7 @@ def read_scenes(path: Path) -> dict[str, Scenes]:
 
 def _write_sentences(video: Video, rng: np.random.Generator, training: bool) -> Iterable[Sentence]:
     """Five sentences: one about each captioned moment in order of time, then more about random ones."""
-    moments = [shot for shot in video.shots if shot.captioned]
+    moments = video.moments()
     again = rng.integers(len(moments), size=SENTENCES_PER_VIDEO - len(moments)).tolist()
     sentences: dict[str, Sentence] = {}
     for shot in [*moments, *(moments[i] for i in again)]:

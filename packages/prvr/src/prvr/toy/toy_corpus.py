@@ -1,34 +1,30 @@
-"""Writes the toy corpus: drawn, rendered and encoded by seed, in the public layout."""
+"""The toy corpora: drawn, rendered and encoded by seed, in the public layout; collections that need no data on disk."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import torch
-from jaxtyping import Float, UInt8
 
+from prvr.corpora.corpus_encoders import DRAWN_COLLECTIONS, CorpusEncoders, DrawnCollection, Progress
 from prvr.data.corpus import Corpus, open_corpus
 from prvr.data.layout import Caption, Moment, TextData, write_layout
 from prvr.errors import DataError, InputError
 from prvr.reading import read_object, short
-from prvr.toy.encoder import DIM, WORD_DIM, JointEncoder, load_encoder
+from prvr.toy.encoder import DIM, WORD_DIM, ToyEncoder, ToyText, load_encoder, with_motion
 from prvr.toy.near_misses import relevance
-from prvr.toy.rendering import DAY, LOOKS, render, with_look
-from prvr.toy.scenes import SPLITS, Scenes, draw_split, read_scenes, write_scenes
+from prvr.toy.rendering import DAY, LOOKS, render, render_frames, with_look
+from prvr.toy.scenes import SCENES, SPLITS, Scenes, draw_split, read_toy_scenes, write_scenes
 from prvr.toy.world import FPS, Video
 
 GENERATOR, VERSION = "prvr.data.synthetic", 4
 COLLECTIONS = {f"toy-{size}": size for size in SPLITS}
 """Name of the collection of each size."""
-SCENES = "scenes.jsonl"
-MOTION = 2.5  # changes are smaller than the embeddings themselves
 WORKERS = 2
 T = TypeVar("T")
 R = TypeVar("R")
-Progress = Callable[[int, int], None]
 
 
 def toy_folder(root: Path | str, size: str, look: str = DAY) -> Path:
@@ -72,87 +68,60 @@ def write_corpus(
         DataError: the folder holds another corpus (version, size, seed or encoder), or the disk is full.
         ValueError: unknown size or look, or a negative seed.
     """
-    if size not in SPLITS:
-        raise InputError(f"size {size!r} is not one of {', '.join(SPLITS)}")
-    if look not in LOOKS:
-        raise InputError(f"look {look!r} is not one of {', '.join(LOOKS)}")
-    encoder = load_encoder()
-    about = {"generator": GENERATOR, "version": VERSION, "size": size, "seed": seed, "encoder": encoder.sha256}
+    for name, value, known in (("size", size, SPLITS), ("look", look, LOOKS)):
+        if value not in known:
+            raise InputError(f"{name} {value!r} is not one of {', '.join(known)}")
+    about = {"generator": GENERATOR, "version": VERSION, "size": size, "seed": seed, "encoder": load_encoder().sha256}
     about |= {} if look == DAY else {"look": look}
     target = toy_folder(root, size, look)
-    if target.exists():
-        return _open_existing(target, about)
-    # The same split of other sizes begins with the same videos; `large` has a name of its own and shares none.
-    if seed < 0:
-        raise InputError(f"seed={seed}: expected a whole number from 0")
-    splits = {
-        split: draw_split(split, count, seed, "large" if size == "large" else split)
-        for split, count in SPLITS[size].items()
-    }
-    videos = [video for scenes in splits.values() for video in scenes.videos]
-    sentences = [sentence for scenes in splits.values() for sentence in scenes.sentences]
-    duration = {video.id: video.duration for video in videos}
+    if not target.exists():
+        from prvr.cli.folders import threads  # here, because what trains on a corpus needs no commands
 
-    def features(video: Video) -> tuple[str, np.ndarray]:
-        return video.id, frame_features(with_look(render(video), look), encoder)
-
-    try:
-        with _one_torch_thread():
-            texts = TextData(
-                captions={
-                    split: [Caption(s.id, s.video_id, s.text) for s in scenes.sentences]
-                    for split, scenes in splits.items()
-                },
-                moments={s.id: Moment(s.start, s.end, duration[s.video_id]) for s in sentences},
-                relevance=relevance({s.id: s.claim for s in sentences}, videos),
-                tags={s.id: s.tags for s in sentences},
-            )
-            write_layout(
-                target,
-                texts,
-                videos=two_at_a_time(features, videos, progress),
-                queries=((s.id, encoder.encode_words(s.text)) for s in sentences),
-                about=about | {"seconds_per_frame": 1 / FPS, "feature_dim": 2 * DIM, "query_dim": WORD_DIM},
-                extras=lambda folder: write_scenes(folder / SCENES, splits),
-            )
-    except DataError:
-        if target.exists():  # another process made it meanwhile
-            return _open_existing(target, about)
-        raise
+        # The same split of other sizes begins with the same videos; `large` has a name of its own and shares none.
+        prefixes = {"test": "large"} if size == "large" else {}
+        splits = {name: draw_split(name, count, seed, prefixes.get(name)) for name, count in SPLITS[size].items()}
+        try:
+            with threads(1):  # small matrices: more would wait for each other, and change the order of sums
+                _write(target, splits, look, about, progress)
+        except DataError:
+            if not target.exists():  # or else another process made it meanwhile
+                raise
+    mend = "Delete this folder or choose another root."
+    missing = f"{target}: expected a toy corpus, corpus.json is missing. {mend}"
+    values = read_object(target / "corpus.json", mend, missing)
+    existing = {key: values.get(key) for key in about}
+    if existing != about:
+        raise DataError(f"{target}: holds another corpus ({short(existing, 300)}), expected {about}. {mend}")
     return open_corpus(root, target.name)
 
 
-def read_toy_scenes(corpus: Corpus) -> dict[str, Scenes]:
-    """The scene graphs of each split of a toy corpus.
+def _write(
+    target: Path, splits: dict[str, Scenes], look: str, about: dict[str, object], progress: Progress | None
+) -> None:
+    videos = [video for scenes in splits.values() for video in scenes.videos]
+    sentences = [sentence for scenes in splits.values() for sentence in scenes.sentences]
+    duration = {video.id: video.duration for video in videos}
+    encoder = load_encoder()
 
-    Raises:
-        DataError: the corpus has none, or they are damaged.
-    """
-    return read_scenes(corpus.folder / SCENES)
+    def features(video: Video) -> tuple[str, np.ndarray]:
+        return video.id, with_motion(encoder.encode_frames(with_look(render(video), look)))
 
-
-def frame_features(frames: UInt8[np.ndarray, "n 64 64 3"], encoder: JointEncoder) -> Float[np.ndarray, "n 512"]:
-    """The features that a retriever reads: the joint embedding of each frame, and how it changes around the frame.
-
-    Args:
-        frames: (n 64 64 3) uint8 in order of time.
-        encoder: the encoder of single frames.
-    """
-    return with_motion(encoder.encode_frames(frames))
-
-
-def with_motion(still: Float[np.ndarray, "n 256"]) -> Float[np.ndarray, "n 512"]:
-    """Joint embeddings of the frames of a video, each with how it changes around it.
-
-    The second half is the difference between the frames after and before, times 2.5, at most of length 1 (a cut), 0 at
-    both ends. Public features hold motion too (I3D beside ResNet): attention alone hardly learns before from after.
-    """
-    both = np.concatenate([still, np.zeros_like(still)], 1)
-    motion = both[:, still.shape[1] :]
-    np.subtract(still[2:], still[:-2], out=motion[1:-1])
-    motion *= MOTION
-    motion /= np.maximum(np.linalg.norm(motion, axis=1, keepdims=True), 1.0)
-    return both
+    texts = TextData(
+        captions={
+            split: [Caption(s.id, s.video_id, s.text) for s in scenes.sentences] for split, scenes in splits.items()
+        },
+        moments={s.id: Moment(s.start, s.end, duration[s.video_id]) for s in sentences},
+        relevance=relevance({s.id: s.claim for s in sentences}, videos),
+        tags={s.id: s.tags for s in sentences},
+    )
+    write_layout(
+        target,
+        texts,
+        videos=two_at_a_time(features, videos, progress),
+        queries=((s.id, encoder.encode_words(s.text)) for s in sentences),
+        about=about | {"seconds_per_frame": 1 / FPS, "feature_dim": 2 * DIM, "query_dim": WORD_DIM},
+        extras=lambda folder: write_scenes(folder / SCENES, splits),
+    )
 
 
 def two_at_a_time(work: Callable[[T], R], items: Sequence[T], progress: Progress | None) -> Iterator[R]:
@@ -164,22 +133,29 @@ def two_at_a_time(work: Callable[[T], R], items: Sequence[T], progress: Progress
                 progress(done, len(items))
 
 
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Small matrices: threads inside of an operation would wait for each other, and change the order of sums."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _open(size: str, cache: Path, progress: Progress | None) -> Corpus:
+    # one folder per version and encoder, so that older ones do not matter
+    return write_corpus(cache / corpus_key(), size, progress=progress)
 
 
-def _open_existing(target: Path, about: dict[str, object]) -> Corpus:
-    mend = "Delete this folder or choose another root."
-    missing = f"{target}: expected a toy corpus, corpus.json is missing. {mend}"
-    values = read_object(target / "corpus.json", mend, missing)
-    existing = {key: values.get(key) for key in about}
-    if existing != about:
-        raise DataError(f"{target}: holds another corpus ({short(existing, 300)}), expected {about}. {mend}")
-    return open_corpus(target.parent, target.name)
+@cache
+def _encoders() -> CorpusEncoders:
+    return CorpusEncoders(ToyEncoder().identity, ToyText().identity, FPS, 2 * DIM, WORD_DIM, DIM)
+
+
+def _frames(corpus: Corpus, split: str, count: int) -> Callable[[str, float, float], np.ndarray]:
+    from prvr.toy.sheets import moment_frames  # which draws, and what trains does not
+
+    videos = {video.id: video for video in read_toy_scenes(corpus)[split].videos}
+
+    def frames(video_id: str, start: float, end: float) -> np.ndarray:
+        video = videos[video_id]
+        return render_frames(video, moment_frames(video, start, end, count))
+
+    return frames
+
+
+for _name, _size in COLLECTIONS.items():
+    DRAWN_COLLECTIONS.register(
+        _name, DrawnCollection(GENERATOR, partial(_open, _size), _encoders, _frames), f"the toy corpus, size {_size}"
+    )
