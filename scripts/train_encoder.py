@@ -30,9 +30,9 @@ from prvr.data.atomic import replace_file
 from prvr.toy.encoder import ABOUT, DIM, WEIGHTS, JointEncoder, split_words
 from prvr.toy.grammar import WORDS, with_article
 from prvr.toy.rendering import render_frames
-from prvr.toy.staging import OPACITY, SIZE, draw_stage, progress
+from prvr.toy.staging import OPACITY, SIZE, draw_stage
 from prvr.toy.timelines import draw_videos
-from prvr.toy.world import BACKGROUNDS, COLOURS, SHAPES, SIZES, Video, in_training
+from prvr.toy.world import BACKGROUNDS, COLOURS, FPS, SHAPES, SIZES, Video, in_training
 
 FOLDER = Path(__file__).parent.parent / "packages/prvr/src/prvr/toy"
 SEED = 2_000_000_011  # no corpus has it: theirs start from [seed, attempt, split], this one from [SEED]
@@ -68,16 +68,15 @@ def draw_frames(count: int, rng: np.random.Generator) -> Frames:
 
 def _draw(video: Video, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     numbers = np.sort(rng.choice(video.frame_count, min(PER_VIDEO, video.frame_count), replace=False))
-    times = video.frame_times()[numbers]
+    times = (numbers + 0.5) / FPS
     shots = np.searchsorted([shot.end for shot in video.shots[:-1]], times, side="right")
     things = np.full((len(numbers), THINGS, FACTORS), -1)
     for index in np.unique(shots).tolist():
-        shot, stage = video.shots[index], draw_stage(video, index)
         rows = np.flatnonzero(shots == index)
-        moment = progress(shot, times[rows])
+        stage = draw_stage(video, index, times[rows])
         for k, part in enumerate((*stage.moving, *stage.still)):
-            thing, centre = part.thing, part.centre(moment)
-            visible = (part.at(moment)[OPACITY] > 0.35) & (centre > 2).all(1) & (centre < 61).all(1)
+            thing, centre = part.thing, part.centre(stage.moments)
+            visible = (part.at(stage.moments)[OPACITY] > 0.35) & (centre > 2).all(1) & (centre < 61).all(1)
             if stage.post is not None:  # what the post may hide is not visible
                 visible &= np.abs(centre[:, 0] - stage.post) > 6
             size = SIZES.index(thing.size) if part.ends[0, SIZE] == part.ends[1, SIZE] else -1

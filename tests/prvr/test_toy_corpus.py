@@ -26,7 +26,7 @@ def test_files_say_what_the_scenes_say(corpus: Corpus) -> None:
     scenes = read_toy_scenes(corpus)
     content = corpus.split("test")
     assert [(c.id, c.text) for c in content.captions] == [(s.id, s.text) for s in scenes["test"].sentences]
-    true = relevance(scenes["test"].claims, scenes["test"].videos)
+    true = relevance(scenes["test"].sentences, scenes["test"].videos)
     encoder, video = load_encoder(), scenes["test"].videos[3]
     with corpus.open_features() as features, corpus.open_queries() as queries:
         expected = with_motion(encoder.encode_frames(render(video)))

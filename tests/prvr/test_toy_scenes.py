@@ -82,9 +82,10 @@ def test_scenes_survive_the_disk(tiny: dict[str, Scenes], toy_root: Path, tmp_pa
 @pytest.mark.parametrize("seed", [0, 1])
 def test_near_misses_are_those_of_plain_loops_and_every_sentence_has_some(tiny: dict[str, Scenes], seed: int) -> None:
     scenes = tiny["test"] if seed == 0 else draw_split("test", 24, seed)
-    relevant, one_factor, bound_otherwise, _ = near_misses(scenes.claims.values(), scenes.videos)
-    names = relevance(scenes.claims, scenes.videos)
-    for q, (name, claim) in enumerate(scenes.claims.items()):
+    claims = {sentence.id: sentence.claim for sentence in scenes.sentences}
+    relevant, one_factor, bound_otherwise, _ = near_misses(claims.values(), scenes.videos)
+    names = relevance(scenes.sentences, scenes.videos)
+    for q, (name, claim) in enumerate(claims.items()):
         wrong = [mistakes(claim, video) for video in scenes.videos]
         rebound = [n > 0 and all_somewhere(claim, video) for n, video in zip(wrong, scenes.videos, strict=True)]
         assert relevant[q].tolist() == [n == 0 for n in wrong]

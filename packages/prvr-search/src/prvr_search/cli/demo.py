@@ -1,7 +1,6 @@
 """`prvr demo`: search with the model that ships with prvr, then train one on the toy corpus and show its results."""
 
 import time
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -60,13 +59,13 @@ def run(*, quick: bool = False, output: Annotated[Path, Parameter(metavar="RUN")
         _search_first(run_folder.with_name(f"{run_folder.name}-first"))
         print("\nTraining a new model from scratch, on other videos.")
         corpus = open_corpus_of(config)
-        with closing(open_split(config, "train")) as split:
-            size = f"{len(split)} training videos and {len(split.query_ids)} sentences, drawn by prvr"
-            print(f"corpus: {corpus.folder}: {size}")
-            print(f"model:  {config.name}, {config.train.epochs} epochs, into {run_folder}", flush=True)
+        split = corpus.split("train")
+        size = f"{len(split.video_ids)} training videos and {len(split.captions)} sentences, drawn by prvr"
+        print(f"corpus: {corpus.folder}: {size}")
+        print(f"model:  {config.name}, {config.train.epochs} epochs, into {run_folder}", flush=True)
         result = train(config, run_folder, "auto" if device_of("auto").type == "cuda" else "cpu")
     name, picture = config.data.eval_split, run_folder / "moments.png"
-    with closing(open_split(config, name)) as split:
+    with open_split(config, name) as split:
         note = f"{config.train.epochs} epochs show that training works, not how well" if quick else None
         show_baselines(console, config, result.report, note=note)
         show_report(console, result.report)
@@ -112,7 +111,7 @@ def _search_first(folder: Path) -> None:
         while (report := library.update()).waiting and not report.problem:
             time.sleep(0.1)  # another demo encodes the same videos
         results = library.index.search_many([sentence.text for sentence in films.sentences], _FIRST_VIDEOS)
-    relevant = relevance(films.claims, films.videos)
+    relevant = relevance(films.sentences, films.videos)
     right = [{*relevant[sentence.id], sentence.video_id} for sentence in films.sentences]
     # The largest gap between the best two scores: chosen by the results, not by the ground truth.
     clearest = max(range(len(results)), key=lambda n: results[n].hits[0].score - results[n].hits[1].score)

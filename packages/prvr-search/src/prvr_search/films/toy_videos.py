@@ -1,7 +1,6 @@
 """Videos of the toy world as MP4 files, which players show; the only videos that the encoder `toy` supports."""
 
-import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -13,18 +12,15 @@ from jaxtyping import UInt8
 from prvr.data import Corpus
 from prvr.data.atomic import publish, replace_file, temporary_folder
 from prvr.encoders import Identity, choose_encoder
-from prvr.errors import DataError, InputError, MissingExtraError
-from prvr.reading import short
+from prvr.errors import InputError, MissingExtraError
 from prvr.toy import Scenes, read_toy_scenes, render
 from prvr.toy.encoder import TOY
-from prvr.toy.rendering import DAY, LOOKS, with_look
+from prvr.toy.rendering import DAY, with_look
 from prvr.toy.scenes import draw_split
 from prvr.toy.toy_corpus import Progress, two_at_a_time
 from prvr.toy.world import FPS, Video
 from prvr_search.films import VideoError, VideoPath, open_video
 from prvr_search.films.clips import BT709, LIMITED, say_709
-
-logger = logging.getLogger(__name__)
 
 ENCODER = "libx264"
 DRAWN = "drawn by prvr"
@@ -107,15 +103,9 @@ def write_videos(
     Raises:
         DataError: the corpus has no scene graphs, or the disk is full.
     """
-    target = folder or corpus.folder / "videos"
-    if target.exists():
-        return target
     drawn = {video.id: video for scenes in read_toy_scenes(corpus).values() for video in scenes.videos}
-    videos = [drawn[name] for name in (drawn if ids is None else ids)]
-    look = corpus.about.get("look", DAY)
-    if look not in LOOKS:
-        raise DataError(f"{corpus.folder / 'corpus.json'}: look {short(look)}, expected one of {', '.join(LOOKS)}.")
-    return _write_files(target, {f"{video.id}.mp4": video for video in videos}, look, progress)
+    videos = [replace(drawn[name], id=f"{name}.mp4") for name in (drawn if ids is None else ids)]
+    return _write_files(folder or corpus.folder / "videos", videos, corpus.about.get("look", DAY), progress)
 
 
 def write_short_videos(folder: Path, count: int, seed: int) -> Scenes:
@@ -134,27 +124,25 @@ def write_short_videos(folder: Path, count: int, seed: int) -> Scenes:
         DataError: the disk is full.
     """
     drawn = draw_split("train", 9 * count, seed)  # "train": a test split would make room for near misses
-    videos = sorted(drawn.videos, key=lambda video: video.duration)[:count]
-    names = {video.id: f"film-{number}.mp4" for number, video in enumerate(videos, 1)}
-    _write_files(folder, {names[video.id]: video for video in videos}, DAY)
-    sentences = (
-        replace(sentence, video_id=names[sentence.video_id])
-        for sentence in drawn.sentences
-        if sentence.video_id in names
-    )
-    return Scenes(tuple(replace(video, id=names[video.id]) for video in videos), tuple(sentences))
+    shortest = enumerate(sorted(drawn.videos, key=lambda video: video.duration)[:count], 1)
+    videos = {video.id: replace(video, id=f"film-{number}.mp4") for number, video in shortest}
+    own = (sentence for sentence in drawn.sentences if sentence.video_id in videos)
+    sentences = tuple(replace(sentence, video_id=videos[sentence.video_id].id) for sentence in own)
+    films = Scenes(tuple(videos.values()), sentences)
+    _write_files(folder, films.videos, DAY)
+    return films
 
 
-def _write_files(folder: Path, videos: Mapping[str, Video], look: str, progress: Progress | None = None) -> Path:
-    """Writes videos by file name, two at a time, all or none; a folder that exists is left as it is."""
+def _write_files(folder: Path, videos: Sequence[Video], look: str, progress: Progress | None = None) -> Path:
+    """Writes videos whose ids are names of files, two at a time, all or none; a folder that exists is left as it is."""
 
-    def write(name: str) -> None:
-        write_mp4(temporary / name, with_look(render(videos[name]), look), fps=FPS)
+    def write(video: Video) -> None:
+        write_mp4(temporary / video.id, with_look(render(video), look))
 
     if folder.exists():
         return folder
     with temporary_folder(folder) as temporary:
-        for _ in two_at_a_time(write, [*videos], progress):
+        for _ in two_at_a_time(write, videos, progress):
             pass
         publish(temporary, folder, lambda _: True)
     return folder

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from prvr.toy.rendering import *
     from prvr.toy.scenes import *
     from prvr.toy.toy_corpus import *
+    from prvr.toy.world import *
 
 __all__ = [
     "COLLECTIONS",
@@ -39,4 +40,4 @@ EXTENSIONS = {
 }
 """What this package adds, see `prvr.extensions`: `prvr data`, the encoder `toy`, and the collections `toy-*`."""
 
-__getattr__ = deferred(__name__, "toy_corpus scenes rendering encoder")
+__getattr__ = deferred(__name__, "toy_corpus scenes rendering encoder world")

@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -12,12 +12,6 @@ from prvr.cli.console import CommandError, progress_bar, show_next
 from prvr.cli.folders import open_corpus_of
 from prvr.cli.options import CORPORA, PictureFile, Seed, app
 from prvr.extensions import extension
-
-if TYPE_CHECKING:
-    from prvr.data import Corpus
-    from prvr.toy import Sentence
-    from prvr.toy.world import Video
-
 
 group = App(name="data", group=CORPORA, help="Make and view the toy corpus: videos that prvr draws.")
 app.command(group)
@@ -88,8 +82,31 @@ def show(
         data_root: the folder of the corpora (default: the corpus in the cache, which has daylight only)
         output: the picture (default: VIDEO.png in the current folder)
     """
-    corpus = _corpus(data_root, size, look)
-    scene, sentences = _find(corpus, video)
+    from prvr.data import open_corpus
+    from prvr.toy import read_toy_scenes
+    from prvr.toy.toy_corpus import toy_name
+
+    if data_root is not None:
+        corpus = open_corpus(data_root, toy_name(size, look))
+    elif look == "day":
+        corpus = open_corpus_of(prvr.load_config("hybrid-toy", {"data.collection": f"toy-{size}"}))
+    else:
+        raise CommandError(
+            f"--look {look}: the corpus in the cache has daylight only. Make one with `prvr data make --output ROOT "
+            f"--size {size} --look {look}`, and name it with --data-root ROOT."
+        )
+    splits = read_toy_scenes(corpus).values()
+    drawn = {scene.id: (scene, scenes) for scenes in splits for scene in scenes.videos}
+    if video not in drawn:
+        close = get_close_matches(video, drawn, n=3)
+        ranges = [f"{s.videos[0].id} to {s.videos[-1].id}" for s in splits]
+        raise CommandError(
+            f"unknown video {video!r} in {corpus.folder}"
+            + (f"; did you mean {', '.join(close)}?" if close else ".")
+            + f" The corpus has {', '.join(ranges)}."
+        )
+    scene, scenes = drawn[video]
+    sentences = [sentence for sentence in scenes.sentences if sentence.video_id == video]
     from prvr.plot import save_figure
     from prvr.toy.sheets import video_figure
 
@@ -99,36 +116,3 @@ def show(
     print(f"{target}: {corpus.name} {scene.id}, {scene.duration:.0f} s, {len(scene.shots)} shots{replaced}")
     for sentence in sentences:
         print(f"  {sentence.start:5.1f} - {sentence.end:5.1f} s  {sentence.text}")
-
-
-def _corpus(data_root: Path | None, size: str, look: str) -> "Corpus":
-    from prvr.data import open_corpus
-    from prvr.toy.rendering import DAY
-    from prvr.toy.toy_corpus import toy_folder
-
-    if data_root is not None:
-        return open_corpus(data_root, toy_folder(data_root, size, look).name)
-    if look != DAY:
-        raise CommandError(
-            f"--look {look}: the corpus in the cache has daylight only. Make one with `prvr data make --output ROOT "
-            f"--size {size} --look {look}`, and name it with --data-root ROOT."
-        )
-    return open_corpus_of(prvr.load_config("hybrid-toy", {"data.collection": f"toy-{size}"}))
-
-
-def _find(corpus: "Corpus", name: str) -> "tuple[Video, list[Sentence]]":
-    from prvr.toy import read_toy_scenes
-
-    splits = read_toy_scenes(corpus)
-    for scenes in splits.values():
-        for video in scenes.videos:
-            if video.id == name:
-                return video, [sentence for sentence in scenes.sentences if sentence.video_id == name]
-    names = [video.id for scenes in splits.values() for video in scenes.videos]
-    close = get_close_matches(name, names, n=3)
-    ranges = [f"{s.videos[0].id} to {s.videos[-1].id}" for s in splits.values()]
-    raise CommandError(
-        f"unknown video {name!r} in {corpus.folder}"
-        + (f"; did you mean {', '.join(close)}?" if close else ".")
-        + f" The corpus has {', '.join(ranges)}."
-    )

@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from functools import cache, cached_property
-from itertools import accumulate
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +51,9 @@ class JointEncoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.sha256 = ""
-        layers, channels = list[nn.Module](), 3
-        for width, size, stride in ((24, 5, 2), (48, 3, 2), (96, 3, 2), (128, 3, 1), (96, 3, 2)):
-            layers += [nn.Conv2d(channels, width, size, stride, size // 2), nn.ReLU()]
-            channels = width
-        self.trunk = nn.Sequential(*layers, nn.Conv2d(channels, 32, 1))
+        sizes = ((3, 24, 5, 2), (24, 48, 3, 2), (48, 96, 3, 2), (96, 128, 3, 1), (128, 96, 3, 2))
+        layers = [(nn.Conv2d(*size, size[2] // 2), nn.ReLU()) for size in sizes]
+        self.trunk = nn.Sequential(*chain(*layers), nn.Conv2d(96, 32, 1))
         self.place = nn.Linear(32 * 4 * 4, DIM)
         self.tokens = nn.Parameter(torch.randn(BUCKETS, WORD_DIM))
         self.meaning = nn.Linear(WORD_DIM, DIM, bias=False)
@@ -73,17 +71,16 @@ class JointEncoder(nn.Module):
         own, parts, _ = self._look_up(words)
         return self.meaning(own + parts)
 
-    def _look_up(self, words: list[str]) -> tuple[Float[Tensor, "w 48"], Float[Tensor, "w 48"], Float[Tensor, "w 1"]]:
+    def _look_up(self, words: list[str]) -> tuple[Tensor, Tensor, Tensor]:
         """The sum of a word's own vectors, the mean of those of its parts, and the number of parts."""
-        rows = [_buckets(word) for word in words]
-        counts = [len(parts) for _, parts in rows]
-        parts = torch.tensor([bucket for _, parts in rows for bucket in parts])
-        own = self.tokens[torch.tensor([own for own, _ in rows])].sum(1)
-        mean = F.embedding_bag(parts, self.tokens, torch.tensor([0, *accumulate(counts[:-1])]), mode="mean")
-        return own, mean, torch.tensor(counts, dtype=own.dtype)[:, None]
+        own, parts = zip(*map(_buckets, words), strict=True)
+        counts = torch.tensor([*map(len, parts)])
+        starts = counts.cumsum(0) - counts
+        mean = F.embedding_bag(torch.tensor([*chain(*parts)]), self.tokens, starts, mode="mean")
+        return self.tokens[torch.tensor(own)].sum(1), mean, counts[:, None]
 
     @cached_property
-    def _whitening(self) -> tuple[Float[Tensor, " 48"], Float[Tensor, "48 48"]]:
+    def _whitening(self) -> tuple[Tensor, Tensor]:
         """The mean of the trained vectors, and the inverse square root of their covariance."""
         table = self.tokens.detach().double()
         values, vectors = torch.linalg.eigh(torch.cov(table.mT))
@@ -142,11 +139,11 @@ class JointEncoder(nn.Module):
             ValueError: as [encode_words][prvr.toy.encoder.JointEncoder.encode_words].
         """
         lines = [split_words(text) for text in texts]
-        words, indices = np.unique(np.concatenate(lines), return_inverse=True)
-        starts = torch.tensor([0, *accumulate(map(len, lines[:-1]))])
+        words, places = np.unique(np.concatenate(lines), return_inverse=True)
+        counts = torch.tensor([*map(len, lines)])
         with torch.inference_mode():
-            sums = F.embedding_bag(torch.from_numpy(indices), self.embed_words(words.tolist()), starts, mode="sum")
-            return F.normalize(sums, dim=-1).numpy()
+            vectors, starts = self.embed_words(words.tolist()), counts.cumsum(0) - counts
+            return F.normalize(F.embedding_bag(torch.from_numpy(places), vectors, starts, mode="sum"), dim=-1).numpy()
 
 
 def split_words(text: str) -> list[str]:
@@ -173,13 +170,11 @@ def load_encoder(folder: Path = Path(__file__).parent) -> JointEncoder:
         folder: where `encoder.safetensors` and `encoder.json` are.
 
     Raises:
-        DataError: a file is missing, or the weights are not those whose hash `encoder.json` names.
+        FileNotFoundError: a file is missing.
+        DataError: the weights are not those whose hash `encoder.json` names.
     """
-    expected = read_object(folder / ABOUT, _MEND, f"{folder / ABOUT}: no such file. {_MEND}").get("sha256")
-    try:
-        data = read_bytes(folder / WEIGHTS)
-    except (OSError, DataError) as error:
-        raise DataError(f"{folder / WEIGHTS}: cannot be read ({error}). {_MEND}") from error
+    expected = read_object(folder / ABOUT, _MEND).get("sha256")
+    data = read_bytes(folder / WEIGHTS)
     sha256 = hashlib.sha256(data).hexdigest()
     if sha256 != expected:
         raise DataError(f"{folder / WEIGHTS}: its sha256 is {sha256}, expected {short(expected)}. {_MEND}")
@@ -212,8 +207,7 @@ def with_motion(rows: Float[np.ndarray, "n 256"]) -> Float[np.ndarray, "n 512"]:
     both ends. Public features hold motion too (I3D beside ResNet): attention alone hardly learns before from after.
     """
     motion = np.zeros_like(rows)
-    np.subtract(rows[2:], rows[:-2], out=motion[1:-1])
-    motion *= MOTION
+    motion[1:-1] = MOTION * (rows[2:] - rows[:-2])
     motion /= np.maximum(np.linalg.norm(motion, axis=1, keepdims=True), 1.0)
     return np.concatenate([rows, motion], 1)
 
@@ -224,12 +218,13 @@ class ToyEncoder:
     A frame that is not square is squeezed; pixels are averaged over the area that becomes one.
 
     Args:
+        name: it has but this one.
         device: a torch device.
     """
 
     dim, joint_dim = 2 * DIM, DIM
 
-    def __init__(self, device: Any = "cpu") -> None:
+    def __init__(self, name: str = TOY, device: Any = "cpu") -> None:
         model = copy.deepcopy(load_encoder()).to(device)  # the one that is loaded is shared
         self.identity = Identity(
             TOY, model.sha256, f"{FRAME} x {FRAME} by area; joint {DIM}, change times {MOTION:g} {DIM}"
@@ -243,11 +238,15 @@ class ToyEncoder:
 
 
 class ToyText:
-    """Words and sentences of the toy world."""
+    """Words and sentences of the toy world.
+
+    Args:
+        name, device: as every encoder takes them; this one is the same with all.
+    """
 
     word_dim, joint_dim = WORD_DIM, DIM
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = TOY, device: Any = "cpu") -> None:
         model = load_encoder()
         self.identity = Identity(TOY, model.sha256, f"words in lower case, at most {MAX_WORDS}")
         self.words, self.sentence, self.sentences = model.encode_words, model.encode_text, model.encode_texts
@@ -255,6 +254,6 @@ class ToyText:
 
 ENCODERS.register(
     TOY,
-    EncoderFamily(text=lambda name, device: ToyText(), frames=lambda name, device: ToyEncoder(device), bundled=True),
+    EncoderFamily(text=ToyText, frames=ToyEncoder, bundled=True),
     "the encoder of the toy world",
 )

@@ -1,19 +1,20 @@
 """The grammar of captions: sentences about moments, and the claims that they make."""
 
 from collections.abc import Iterable
+from itertools import compress
 
-import numpy as np
+from numpy.random import Generator
 
 from prvr.toy.timelines import choice
 from prvr.toy.world import Claim, Shot
 
 
-def _listed(text: str) -> dict[str, tuple[str, ...]]:
+def _listed(text: str) -> dict[str, list[str]]:
     """What may be said of each name, the usual way first: lines `name: phrase, phrase`, of a name one or several."""
-    phrases: dict[str, tuple[str, ...]] = {}
+    phrases: dict[str, list[str]] = {}
     for line in text.strip().splitlines():
         name, listed = line.strip().split(": ")
-        phrases[name] = (*phrases.get(name, ()), *listed.split(", "))
+        phrases.setdefault(name, []).extend(listed.split(", "))
     return phrases
 
 
@@ -133,9 +134,7 @@ UNSEEN = ("unseen composition", "unseen template", "unseen word")
 """Tags of what a test sentence may have that training lacks; it is "unseen" if it has any, else "seen"."""
 
 
-def describe(
-    shot: Shot, background: str, rng: np.random.Generator, training: bool
-) -> tuple[str, Claim, tuple[str, ...]]:
+def describe(shot: Shot, background: str, rng: Generator, training: bool) -> tuple[str, Claim, tuple[str, ...]]:
     """A sentence about a moment: always shape and action, colour mostly, size and background sometimes.
 
     Args:
@@ -147,30 +146,26 @@ def describe(
     Returns:
         the sentence (4-20 words), its claim, and its tags: "seen", or "unseen" and what of it is.
     """
-    while True:
-        text, claim, template = _draw(shot, background, rng)
-        new = (claim.is_new, template % 4 == 3, "*" in text)  # no training caption uses one template in four
-        if WORDS_RANGE[0] <= len(text.split()) <= WORDS_RANGE[1] and not (training and any(new[1:])):
-            tags = [tag for tag, is_new in zip(UNSEEN, new, strict=True) if is_new]
-            return text.replace("*", ""), claim, ("unseen", *tags) if tags else ("seen",)
-
-
-def _draw(shot: Shot, background: str, rng: np.random.Generator) -> tuple[str, Claim, int]:
     actor, other, action = shot.actor, shot.other, shot.action
     assert actor is not None and action is not None  # noqa: PT018
-    colour = actor.colour if rng.random() < 0.9 else None
-    # A thing that grows has no size of its own.
-    sized = action not in ("grow", "shrink") and (colour is None or rng.random() < 0.35)
-    size = actor.size if sized else None
-    words = _words((size, colour, actor.shape), rng)
-    (phrase,) = _words([action], rng)
-    template = choice(range(len(TEMPLATES)), rng)
-    partner = with_article(_words((other.colour, other.shape), rng)) if other else ""
-    does, doing = phrase.format(o=partner).split(" / ")
-    text = TEMPLATES[template].format(a=with_article(words), the=" ".join(["the", *words]), does=does, doing=doing)
-    where = background if rng.random() < 0.12 else None
-    look = other.look if other else (None, None)
-    return " ".join([text, *_words([where], rng)]), Claim(actor.shape, colour, size, action, *look, where), template
+    while True:
+        colour = actor.colour if rng.random() < 0.9 else None
+        # A thing that grows has no size of its own.
+        sized = action not in ("grow", "shrink") and (colour is None or rng.random() < 0.35)
+        size = actor.size if sized else None
+        words = _words((size, colour, actor.shape), rng)
+        (phrase,) = _words([action], rng)
+        template = choice(range(len(TEMPLATES)), rng)
+        partner = with_article(_words((other.colour, other.shape), rng)) if other else ""
+        does, doing = phrase.format(o=partner).split(" / ")
+        text = TEMPLATES[template].format(a=with_article(words), the=" ".join(["the", *words]), does=does, doing=doing)
+        where = background if rng.random() < 0.12 else None
+        text = " ".join([text, *_words([where], rng)])
+        claim = Claim(actor.shape, colour, size, action, *(other.look if other else (None, None)), where)
+        new = (claim.is_new, template % 4 == 3, "*" in text)  # no training caption uses one template in four
+        if WORDS_RANGE[0] <= len(text.split()) <= WORDS_RANGE[1] and not (training and any(new[1:])):
+            tags = ("unseen", *compress(UNSEEN, new)) if any(new) else ("seen",)
+            return text.replace("*", ""), claim, tags
 
 
 def with_article(words: list[str]) -> str:
@@ -178,6 +173,6 @@ def with_article(words: list[str]) -> str:
     return " ".join(["an" if words[0][0] in "aeiou" else "a", *words])
 
 
-def _words(names: Iterable[str | None], rng: np.random.Generator) -> list[str]:
+def _words(names: Iterable[str | None], rng: Generator) -> list[str]:
     """A phrase for each name: mostly the first, so that synonyms are rarer than common words; otherwise any."""
     return [WORDS[name][0] if rng.random() < COMMON else choice(WORDS[name], rng) for name in names if name]

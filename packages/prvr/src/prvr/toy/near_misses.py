@@ -1,14 +1,15 @@
 """Relevance sets and near misses: which videos a claim is true of, which come near, and how those are planted."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
+from numpy.random import Generator
 
-from prvr.toy.timelines import Allowed, act, draw_thing
-from prvr.toy.world import ACTIONS, BACKGROUNDS, COLOURS, OPPOSITE, SHAPES, VALUES, Claim, Shot, Thing, Video
+from prvr.toy.timelines import Allowed, act, choice, draw_thing
+from prvr.toy.world import ACTIONS, BACKGROUNDS, COLOURS, OPPOSITE, SHAPES, VALUES, Claim, Sentence, Shot, Thing, Video
 
 KINDS = ("one factor", "rebound", "opposite")
 NEEDED = np.array([[4], [2], [1]])
@@ -19,12 +20,10 @@ _NUMBER = {value: i for i, value in enumerate(chain(ACTIONS, *VALUES.values(), B
 _ACTION = 3  # the column of actions; the numbers of opposite ones differ in their last bit
 
 
-def relevance(claims: Mapping[str, Claim], videos: Sequence[Video]) -> dict[str, list[str]]:
-    """For each claim the ids of all videos that it is true of: of a shot, captioned or not."""
-    relevant = near_misses(claims.values(), videos)[0]
-    return {
-        name: [videos[v].id for v in np.flatnonzero(row).tolist()] for name, row in zip(claims, relevant, strict=True)
-    }
+def relevance(sentences: Sequence[Sentence], videos: Sequence[Video]) -> dict[str, list[str]]:
+    """For the id of each sentence those of all videos that its claim is true of: of a shot, captioned or not."""
+    rows = near_misses([sentence.claim for sentence in sentences], videos)[0]
+    return {s.id: [videos[v].id for v in np.flatnonzero(row).tolist()] for s, row in zip(sentences, rows, strict=True)}
 
 
 def near_misses(claims: Iterable[Claim], videos: Iterable[Video]) -> Bool[np.ndarray, "4 q v"]:
@@ -40,13 +39,13 @@ def near_misses(claims: Iterable[Claim], videos: Iterable[Video]) -> Bool[np.nda
     return np.stack([_compare(rows, video) for video in videos], -1)
 
 
-def _numbers(claims: Iterable[Claim]) -> Int[np.ndarray, "n 7"]:
-    """What claims say, as numbers; -1 where they say nothing."""
+def _numbers(claims: Iterable[Claim]) -> np.ndarray:
+    """What claims say, (n 7), as numbers; -1 where they say nothing."""
     return np.array([[_NUMBER[value] for value in vars(claim).values()] for claim in claims], np.int64).reshape(-1, 7)
 
 
-def _compare(claims: Int[np.ndarray, "q 7"], video: Video) -> Bool[np.ndarray, "4 q"]:
-    """The column of a video in `near_misses`."""
+def _compare(claims: np.ndarray, video: Video) -> np.ndarray:
+    """The column of a video in `near_misses`, (4 q), of (q 7) claims."""
     facts = [fact for shot in video.shots for fact in shot.facts()]
     rows = _numbers([*facts, *{sight for shot in video.shots for sight in shot.sights()}])
     rows[:, -1] = _NUMBER[video.background]
@@ -54,14 +53,12 @@ def _compare(claims: Int[np.ndarray, "q 7"], video: Video) -> Bool[np.ndarray, "
     wrong = differs[:, : len(facts)]
     count = wrong.sum(2)
     relevant = (count == 0).any(1)
-    opposite = wrong[:, :, _ACTION] & (rows[: len(facts), _ACTION] == claims[:, _ACTION, None] ^ 1)
+    opposite = rows[: len(facts), _ACTION] == claims[:, _ACTION, None] ^ 1
     near = (count == 1).any(1), ~differs.all(1).any(1), ((count == 1) & opposite).any(1)
     return np.stack([relevant, *(kind & ~relevant for kind in near)])
 
 
-def plant_near_misses(
-    videos: list[Video], claims: Sequence[Claim], own: Sequence[str], rng: np.random.Generator, allowed: Allowed
-) -> bool:
+def plant_near_misses(videos: list[Video], claims: Sequence[Claim], rng: Generator, allowed: Allowed) -> bool:
     """Changes shots without a caption until every claim has the near misses it needs, where there is room.
 
     Captioned shots, times, backgrounds and seeds are unchanged.
@@ -69,7 +66,6 @@ def plant_near_misses(
     Args:
         videos: a gallery; the changed videos take their places in it.
         claims: the claims of its sentences.
-        own: the id of the video that each sentence was written for.
         rng: source of randomness.
         allowed: whether a shot may be planted.
 
@@ -83,8 +79,8 @@ def plant_near_misses(
         """Puts one near miss of a claim into the first video where it helps more than it harms, if there is one."""
         claim, refused = claims[q], 0
         hosts = rng.permutation(np.flatnonzero(~compared[[0, 1 + kind], q].any(0))).tolist()
-        hosts = [v for v in hosts if videos[v].id != own[q]]
-        places = [(v, i) for v in hosts for i, shot in enumerate(videos[v].shots) if _is_free(shot)]
+        shots = ((v, i, shot) for v in hosts for i, shot in enumerate(videos[v].shots))
+        places = [(v, i) for v, i, shot in shots if not shot.captioned and shot.end - shot.start >= SHORTEST]
         for v, number in places[:PLACES]:
             video = videos[v]
             elsewhere = claim.background not in (None, video.background)
@@ -115,21 +111,16 @@ def plant_near_misses(
     return not _missing(count)[:2].any()
 
 
-def _is_free(shot: Shot) -> bool:
-    """Whether an action can be planted in a shot."""
-    return not shot.captioned and shot.end - shot.start >= SHORTEST
-
-
-def _missing(count: Int[np.ndarray, "3 q"]) -> Int[np.ndarray, "3 q"]:
-    """The number of near misses of each kind that each claim lacks, from the number of videos that come near."""
+def _missing(count: np.ndarray) -> np.ndarray:
+    """The number of near misses of each kind that each claim lacks, (3 q), from the number of videos that come near."""
     return np.maximum(NEEDED - count, 0)
 
 
-def _near_miss(claim: Claim, kind: str, place: Shot, rng: np.random.Generator) -> Shot:
+def _near_miss(claim: Claim, kind: str, place: Shot, rng: Generator) -> Shot:
     thing, action, other = draw_thing(rng), str(claim.action), None
     actor = Thing(claim.shape, claim.colour or thing.colour, claim.size or thing.size)
     standing = tuple[Thing, ...]()
-    if claim.other_shape is not None and claim.other_colour is not None:
+    if claim.other_shape and claim.other_colour:
         other = Thing(claim.other_shape, claim.other_colour, thing.size)
     if kind == "opposite":
         action = OPPOSITE[action]
@@ -147,5 +138,6 @@ def _near_miss(claim: Claim, kind: str, place: Shot, rng: np.random.Generator) -
     return act(Shot(place.start, place.end, bystanders=standing), actor, action, other, rng)
 
 
-def _other(values: tuple[str, ...], value: str, rng: np.random.Generator) -> str:
-    return values[(values.index(value) + 1 + int(rng.integers(len(values) - 1))) % len(values)]
+def _other(values: tuple[str, ...], value: str, rng: Generator) -> str:
+    place = values.index(value)
+    return choice(values[place + 1 :] + values[:place], rng)

@@ -3,18 +3,17 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Int64, UInt8
 
 from prvr.errors import InputError
 from prvr.toy.shapes import EXTENT, OPEN, draw_background, length, shape_distance
-from prvr.toy.staging import DRIFT, SIZE, PlacedThing, Times, draw_stage, progress
+from prvr.toy.staging import DRIFT, SIZE, PlacedThing, Times, draw_stage
 from prvr.toy.world import FPS, FRAME, RGB, Video
 
-Sprites = Float32[np.ndarray, "n p p _"]
 INK, GLOW, POST = (8, 8, 10), (255, 246, 170), (30, 30, 34)
 POST_WIDTH = 7
 GLOW_REACH = 11  # pixels beyond the radius
-NOISE_REACH = 7  # of a byte of noise, to either side
+NOISE_REACH = 7  # of a byte of noise, the difference of two 3-bit integers, to either side
 NOISE_DRAWS = FRAME * FRAME * 3 // 8  # of 64 bits, in one frame
 
 DAY = "day"
@@ -65,29 +64,32 @@ def render_frames(video: Video, indices: Sequence[int]) -> UInt8[np.ndarray, "k 
         rows = np.flatnonzero(shots == index)
         frames[rows] = _draw_shot(video, int(index), times[rows])
     np.clip(frames, NOISE_REACH, 255 - NOISE_REACH, out=frames)  # noise never wraps round
-    _add_noise(frames, numbers, video.seed)
+    for frame, number in zip(frames, numbers.tolist(), strict=True):  # each has its own stretch of one stream
+        stream = np.random.PCG64([video.seed, 3]).advance(number * NOISE_DRAWS)
+        drawn = stream.random_raw(NOISE_DRAWS).astype("<u8", copy=False).view(np.uint8).reshape(frame.shape)
+        frame += drawn & NOISE_REACH
+        frame -= (drawn >> 3) & NOISE_REACH
     return frames
 
 
 def _draw_shot(video: Video, index: int, times: Times) -> UInt8[np.ndarray, "k 64 64 3"]:
     """The frames of one shot at some times, without noise."""
-    stage, moment = draw_stage(video, index), progress(video.shots[index], times)
+    stage = draw_stage(video, index, times)
     canvas = draw_background(video.background, FRAME + 2 * DRIFT, video.seed, index)
     for part in stage.still:
         _paste(canvas[None], part, np.zeros(1), DRIFT)
-    drift = stage.drift(moment)
-    frames = np.stack([canvas[DRIFT - y : DRIFT - y + FRAME, DRIFT - x : DRIFT - x + FRAME] for x, y in drift])
+    frames = np.stack([canvas[DRIFT - y : DRIFT - y + FRAME, DRIFT - x : DRIFT - x + FRAME] for x, y in stage.drift])
     for part in stage.moving:
-        _paste(frames, part, moment, drift)
+        _paste(frames, part, stage.moments, stage.drift)
     if stage.post is not None:
         left = stage.post - POST_WIDTH // 2
         frames[:, :, left : left + POST_WIDTH] = POST
     return frames
 
 
-def _sprites(part: PlacedThing, moment: Times) -> tuple[Sprites, Sprites]:
-    """A thing drawn on its own for some moments, or once for all: premultiplied colour, and what shows through."""
-    if part.only_moves:
+def _sprites(part: PlacedThing, moment: Times) -> tuple[np.ndarray, np.ndarray]:
+    """A thing drawn on its own for some moments, or once for all: premultiplied colour, what shows through."""
+    if (part.ends[0] == part.ends[1])[SIZE:].all():  # it may move, but looks the same all the time
         moment = moment[:1]
     radius, angle, opacity, glow = part.at(moment)[SIZE:, :, None, None, None]
     turned = np.round([np.sin(angle), np.cos(angle)], 6)
@@ -129,20 +131,10 @@ def _paste(
     size = colours.shape[1]
     for k, (image, centre) in enumerate(zip(images, part.centre(moment) + shift, strict=True)):
         x, y = (centre - size // 2).tolist()
-        rows, columns = (slice(max(0, -c), min(size, side - c)) for c, side in zip((y, x), image.shape, strict=False))
-        patch = image[y + rows.start : y + rows.stop, x + columns.start : x + columns.stop]
-        number = k % len(colours)  # one sprite of a thing that only moves
-        # the cast cuts off, and the colour has its half to round already
-        patch[...] = patch * clears[number, rows, columns] + colours[number, rows, columns]
-
-
-def _add_noise(frames: UInt8[np.ndarray, "k 64 64 3"], numbers: Int64[np.ndarray, " k"], seed: int) -> None:
-    """Adds to every byte the difference of two 3-bit integers; each frame has its own stretch of one stream."""
-    for frame, number in zip(frames, numbers.tolist(), strict=True):
-        stream = np.random.PCG64([seed, 3]).advance(number * NOISE_DRAWS)
-        drawn = stream.random_raw(NOISE_DRAWS).astype("<u8", copy=False).view(np.uint8).reshape(frame.shape)
-        frame += drawn & NOISE_REACH
-        frame -= (drawn >> 3) & NOISE_REACH
+        patch = image[max(y, 0) : y + size, max(x, 0) : x + size]
+        (height, width, _), top, left = patch.shape, max(-y, 0), max(-x, 0)
+        seen = np.s_[k % len(colours), top : top + height, left : left + width]  # one sprite of a thing that only moves
+        patch[...] = patch * clears[seen] + colours[seen]  # the cast cuts off; the colour has its half to round already
 
 
 def with_look(frames: UInt8[np.ndarray, "n h w 3"], look: str) -> UInt8[np.ndarray, "n h w 3"]:

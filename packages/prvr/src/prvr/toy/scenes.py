@@ -8,7 +8,7 @@ from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
 
-import numpy as np
+from numpy.random import Generator, default_rng
 
 from prvr.data.corpus import Corpus
 from prvr.errors import DataError, InputError
@@ -16,7 +16,7 @@ from prvr.reading import LARGE, parse_json, parse_record, read_text
 from prvr.toy.grammar import describe
 from prvr.toy.near_misses import plant_near_misses
 from prvr.toy.timelines import draw_videos
-from prvr.toy.world import Claim, Video, in_training
+from prvr.toy.world import Sentence, Video, in_training
 
 SPLITS = {
     "tiny": {"train": 60, "val": 20, "test": 20},
@@ -31,29 +31,11 @@ SCENES = "scenes.jsonl"
 
 
 @dataclass(frozen=True)
-class Sentence:
-    """A caption: the shot of a video that it was written for, what it claims, and tags for what training lacks."""
-
-    id: str
-    video_id: str
-    text: str
-    start: float
-    end: float
-    claim: Claim
-    tags: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Scenes:
     """The scene graphs of a split: its videos, and the sentences about them in the order of the videos."""
 
     videos: tuple[Video, ...]
     sentences: tuple[Sentence, ...]
-
-    @property
-    def claims(self) -> dict[str, Claim]:
-        """The claim of each sentence, by its id."""
-        return {sentence.id: sentence.claim for sentence in self.sentences}
 
 
 @dataclass(frozen=True)
@@ -85,11 +67,11 @@ def draw_split(split: str, count: int, seed: int, name: str | None = None) -> Sc
     allowed = in_training if training else lambda _: True
     number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
     for attempt in range(TRIES):
-        rng = np.random.default_rng([seed, attempt, number])
+        rng = default_rng([seed, attempt, number])
         videos = draw_videos([f"{name}{i:04d}" for i in range(count)], rng, allowed)
         sentences = tuple(sentence for video in videos for sentence in _write_sentences(video, rng, training))
-        claims, own = [s.claim for s in sentences], [s.video_id for s in sentences]
-        if split == "train" or plant_near_misses(videos, claims, own, rng, allowed):
+        claims = [sentence.claim for sentence in sentences]
+        if split == "train" or plant_near_misses(videos, claims, rng, allowed):
             return Scenes(tuple(videos), sentences)
     raise InputError(
         f"draw_split: {count} videos have no room for the near misses of their sentences; ask for 20 or more"
@@ -98,12 +80,12 @@ def draw_split(split: str, count: int, seed: int, name: str | None = None) -> Sc
 
 def write_scenes(path: Path, splits: Mapping[str, Scenes]) -> None:
     """Writes one JSON object a line: ``{"split", "video", "sentences"}``."""
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        for split, scenes in splits.items():
-            groups = groupby(scenes.sentences, attrgetter("video_id"))
-            sentences = {video_id: tuple(group) for video_id, group in groups}
-            for video in scenes.videos:
-                file.write(json.dumps(asdict(_Record(split, video, sentences.get(video.id, ())))) + "\n")
+    records = (
+        _Record(split, video, tuple(sentence for sentence in scenes.sentences if sentence.video_id == video.id))
+        for split, scenes in splits.items()
+        for video in scenes.videos
+    )
+    path.write_text("".join(f"{json.dumps(asdict(record))}\n" for record in records), encoding="utf-8", newline="\n")
 
 
 def read_toy_scenes(corpus: Corpus) -> dict[str, Scenes]:
@@ -131,7 +113,7 @@ def read_toy_scenes(corpus: Corpus) -> dict[str, Scenes]:
     return splits
 
 
-def _write_sentences(video: Video, rng: np.random.Generator, training: bool) -> Iterable[Sentence]:
+def _write_sentences(video: Video, rng: Generator, training: bool) -> Iterable[Sentence]:
     """Five sentences: one about each captioned moment in order of time, then more about random ones."""
     moments = video.moments()
     again = rng.integers(len(moments), size=SENTENCES_PER_VIDEO - len(moments)).tolist()

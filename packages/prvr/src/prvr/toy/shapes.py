@@ -1,11 +1,9 @@
 """The ten shapes of the toy world, as signed distances, and its eight backgrounds, as muted patterns."""
 
-from collections.abc import Callable
-
 import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
-Planes = Float[np.ndarray, "n p p *one"]
+Planes = Float[np.ndarray, "..."]
 Plane = Float32[np.ndarray, "h w"]
 
 EXTENT = 1.42
@@ -22,7 +20,7 @@ def shape_distance(shape: str, along: Planes, across: Planes) -> Planes:
     chosen so that all ten look equally large. Distances outside sharp corners are a little short (mitred corners).
 
     Args:
-        shape: one of the ten names.
+        shape: one of `prvr.toy.world.SHAPES`.
         along: coordinate along the shape's own axis (an arrow points along it, a heart's tip lies there), in radii.
         across: coordinate at right angles to it, in radii.
 
@@ -32,50 +30,37 @@ def shape_distance(shape: str, along: Planes, across: Planes) -> Planes:
         >>> shape_distance("circle", centre, side).item()
         1.0
     """
-    return DISTANCES[shape](along, np.abs(across))  # each shape is its own mirror image
+    u, w = along, np.abs(across)  # each shape is its own mirror image
+    match shape:
+        case "circle":
+            return length(u, w) - 1
+        case "square":
+            return np.maximum(np.abs(u), w) - 0.88
+        case "triangle":
+            return np.maximum(-u, 0.866025 * w + 0.5 * u) - 0.68
+        case "star":  # where at most one of its five lines is crossed: by symmetry, two of these four are the furthest
+            normals = ((0.309017, 0.951057), (-0.809017, 0.587785), (-0.809017, -0.587785))
+            return np.sort([u, *(a * u + b * w for a, b in normals)], axis=0)[-2] - 0.435
+        case "cross":
+            return np.maximum(np.maximum(np.abs(u), w) - 1.15, np.minimum(np.abs(u), w) - 0.43)
+        case "ring":
+            return np.abs(length(u, w) - 0.83) - 0.31
+        case "heart":  # two lobes, and the wedge from the tip to where its sides touch them, cut along their chords
+            wedge = np.maximum(0.749771 * w - 0.661697 * (1.15 - u), 0.497199 * w - 0.867636 * u - 0.462)
+            return np.minimum(length(w - 0.55, u + 0.35) - 0.58, wedge)
+        case "diamond":  # 0.62 as wide as high: a square is never mistaken for it, however it is turned
+            return (0.868 * np.abs(u) + 1.4 * w - 1.2152) / 1.64724
+        case "crescent":
+            return np.maximum(length(u, w) - 1.15, 0.86 - length(u + 0.55, w))
+        case "arrow":
+            head = np.maximum(0.1 - u, (1.25 * w + u - 1.35) / 1.600781)
+            return np.minimum(head, np.maximum(w - 0.33, np.maximum(u - 0.7, -u - 1.25)))
+    raise KeyError(shape)
 
 
 def length(x: Planes, y: Planes) -> Planes:
     """The distance from the origin; square roots are the same on every machine, `np.hypot` is not."""
     return np.sqrt(x * x + y * y)
-
-
-def _star(u: Planes, w: Planes) -> Planes:
-    # A pentagram is where at most one of its five lines is crossed: the second largest of their distances decides.
-    first, second = u, np.full_like(u, -np.inf)
-    for a, b in ((0.309017, 0.951057), (-0.809017, 0.587785), (-0.809017, -0.587785)):  # the fifth is never that one
-        line = a * u + b * w
-        second = np.maximum(second, np.minimum(first, line))
-        first = np.maximum(first, line)
-    return second - 0.435
-
-
-def _heart(u: Planes, w: Planes) -> Planes:
-    # Two lobes, and the wedge from the tip to where its sides touch them, cut along the lobes' chords.
-    wedge = np.maximum(0.749771 * w - 0.661697 * (1.15 - u), 0.497199 * w - 0.867636 * u - 0.462)
-    return np.minimum(length(w - 0.55, u + 0.35) - 0.58, wedge)
-
-
-def _arrow(u: Planes, w: Planes) -> Planes:
-    head = np.maximum(0.1 - u, (1.25 * w + u - 1.35) / 1.600781)
-    shaft = np.maximum(w - 0.33, np.maximum(u - 0.7, -u - 1.25))
-    return np.minimum(head, shaft)
-
-
-DISTANCES: dict[str, Callable[[Planes, Planes], Planes]] = {
-    "circle": lambda u, w: length(u, w) - 1,
-    "square": lambda u, w: np.maximum(np.abs(u), w) - 0.88,
-    "triangle": lambda u, w: np.maximum(-u, 0.866025 * w + 0.5 * u) - 0.68,
-    "star": _star,
-    "cross": lambda u, w: np.maximum(np.maximum(np.abs(u), w) - 1.15, np.minimum(np.abs(u), w) - 0.43),
-    "ring": lambda u, w: np.abs(length(u, w) - 0.83) - 0.31,
-    "heart": _heart,
-    # A tall rhombus, 0.62 as wide as high: a square is never mistaken for it, however it is turned.
-    "diamond": lambda u, w: (0.868 * np.abs(u) + 1.4 * w - 1.2152) / 1.64724,
-    "crescent": lambda u, w: np.maximum(length(u, w) - 1.15, 0.86 - length(u + 0.55, w)),
-    "arrow": _arrow,
-}
-"""Of each shape, from the coordinates along its axis and, without a sign, across it."""
 
 
 # Backgrounds
@@ -87,7 +72,7 @@ def draw_background(kind: str, side: int, seed: int, shot: int) -> UInt8[np.ndar
     Every shot has its own offset, scale and direction.
 
     Args:
-        kind: one of the eight names.
+        kind: one of `prvr.toy.world.BACKGROUNDS`.
         side: height and width in pixels.
         seed: of the video.
         shot: the number of the shot in it.
@@ -102,16 +87,45 @@ def draw_background(kind: str, side: int, seed: int, shot: int) -> UInt8[np.ndar
     # fading goes from one side of the crop to the other, wherever the crop lies
     lines = [2 * steps / (side - 1) - 1] * 2 if kind == "fading" else [steps + np.float32(start) for start in offset]
     x, y = np.meshgrid(*lines)
-    return (tint + contrast * PATTERNS[kind](x, y, scale, turn)[..., None] + np.float32(0.5)).astype(np.uint8)
+    return (tint + contrast * _pattern(kind, x, y, scale, turn)[..., None] + np.float32(0.5)).astype(np.uint8)
 
 
-# A pattern has values from -1 to 1. It takes the pixel grid (x, y), a scale from 0 to 1 and one of eight directions.
+def _pattern(kind: str, x: Plane, y: Plane, scale: float, turn: int) -> Plane:
+    """From -1 to 1 on the pixel grid, with a scale from 0 to 1 and one of eight directions."""
+    match kind:
+        case "plain":
+            return np.zeros_like(x)
+        case "fading":
+            return (x, y, -x, -y, (x + y) / 2, (x - y) / 2, (y - x) / 2, (-x - y) / 2)[turn]
+        case "striped":
+            return _bands((x, y, 0.707107 * (x + y), 0.707107 * (x - y))[turn % 4], 9 + 3 * scale)
+        case "chequered":
+            return _bands(x, 15 + 5 * scale) * _bands(y, 15 + 5 * scale)
+        case "dotted":
+            spacing = 9 + 2 * scale
+            centre = length(*(spacing * _sawtooth(s, spacing) for s in (x, y)))
+            return 1.7 * np.clip((2.9 + 0.4 * scale) - centre, 0, 1) - 0.3
+        case "wavy":
+            x, y = (y, x) if turn % 2 else (x, y)
+            s = 2 * _sawtooth(x, 20 + 4 * scale)
+            return _bands(y + 13 * s * (1 - np.abs(s)), 10 + 2 * scale)  # two parabolas: nearly a sine
+        case "brick":
+            height = 7 + 2 * scale
+            return 1.5 * _net(x + height * (np.floor(y / height - 0.5) % 2), 2 * height, y, height) - 0.5
+        case "grid":
+            return 0.4 - 1.6 * _net(x, 9 + 3 * scale, y, 9 + 3 * scale)
+    raise KeyError(kind)
+
+
+def _sawtooth(s: Plane, period: float) -> Plane:
+    """From -1/2 to 1/2 in each period."""
+    s = s / period
+    return s - np.floor(s) - 0.5
 
 
 def _triangle_wave(s: Plane, period: float) -> Plane:
     """Distance in pixels to where the wave changes sign, positive in one half of each period."""
-    s = s / period
-    return period * (0.25 - np.abs(s - np.floor(s) - 0.5))
+    return period * (0.25 - np.abs(_sawtooth(s, period)))
 
 
 def _bands(s: Plane, period: float) -> Plane:
@@ -123,38 +137,3 @@ def _net(x: Plane, width: float, y: Plane, height: float) -> Plane:
     """1 on lines of 1.6 pixels around meshes of a width and a height, 0 between."""
     lines = [_triangle_wave(s, period) - (period / 4 - 0.8 - 0.5) for s, period in ((x, width), (y, height))]
     return np.clip(np.maximum(*lines), 0, 1)
-
-
-def _dotted(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
-    spacing = 9 + 2 * scale
-    x, y = (spacing * (s - np.floor(s) - 0.5) for s in (x / spacing, y / spacing))
-    dot = np.clip((2.9 + 0.4 * scale) - length(x, y), 0, 1)
-    return 1.7 * dot - 0.3
-
-
-def _wavy(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
-    if turn % 2:
-        x, y = y, x
-    s = x / (20 + 4 * scale)
-    s = 2 * (s - np.floor(s)) - 1
-    return _bands(y + 13 * s * (1 - np.abs(s)), 10 + 2 * scale)  # two parabolas: nearly a sine
-
-
-def _brick(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
-    height = 7 + 2 * scale
-    shifted = x + height * (np.floor(y / height - 0.5) % 2)
-    return 1.5 * _net(shifted, 2 * height, y, height) - 0.5
-
-
-PATTERNS: dict[str, Callable[[Plane, Plane, float, int], Plane]] = {
-    "plain": lambda x, y, scale, turn: np.zeros_like(x),
-    "fading": lambda x, y, scale, turn: (x, y, -x, -y, (x + y) / 2, (x - y) / 2, (y - x) / 2, (-x - y) / 2)[turn],
-    "striped": lambda x, y, scale, turn: _bands(
-        (x, y, 0.707107 * (x + y), 0.707107 * (x - y))[turn % 4], 9 + 3 * scale
-    ),
-    "chequered": lambda x, y, scale, turn: _bands(x, 15 + 5 * scale) * _bands(y, 15 + 5 * scale),
-    "dotted": _dotted,
-    "wavy": _wavy,
-    "brick": _brick,
-    "grid": lambda x, y, scale, turn: 0.4 - 1.6 * _net(x, 9 + 3 * scale, y, 9 + 3 * scale),
-}

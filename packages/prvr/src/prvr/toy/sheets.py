@@ -32,7 +32,7 @@ def moment_frames(video: Video, start: float, end: float, count: int = 8) -> lis
         >>> moment_frames(Video("v0", 20.0, "plain", False, 0, ()), 5.0, 9.0, 4)
         [10, 12, 15, 17]
     """
-    times = video.frame_times()
+    times = (np.arange(video.frame_count) + 0.5) / FPS
     inside = np.flatnonzero((times >= start) & (times < end))
     if not inside.size:
         inside = np.array([np.abs(times - (start + end) / 2).argmin()])
@@ -65,7 +65,7 @@ def video_figure(video: Video, sentences: Sequence[Sentence], look: str = DAY) -
     facts = [f"{video.duration:g} s", f"{video.background} background", *["a post in front"] * video.occluder]
     figure.suptitle(f"{video.id}: {', '.join(facts)}")
     pictures, text = figure.subfigures(2, 1, squeeze=False, height_ratios=heights)[:, 0]
-    cells = pictures.subplots(rows, _COLUMNS, squeeze=False, subplot_kw={"xticks": [], "yticks": []}).ravel()
+    cells = pictures.subplots(rows, _COLUMNS, squeeze=False).ravel()
     for axes in cells:
         axes.axis("off")
     frames = with_look(render_frames(video, sorted(numbers)), look)

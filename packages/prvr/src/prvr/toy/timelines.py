@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
+from numpy.random import Generator
 
 from prvr.toy.world import ACTIONS, BACKGROUNDS, HEADINGS, OPPOSITE, PUSHES, VALUES, Shot, Thing, Video
 
@@ -15,7 +16,7 @@ Allowed = Callable[[Shot], bool]
 FEW = 50  # videos
 
 
-def draw_videos(names: list[str], rng: np.random.Generator, allowed: Allowed) -> list[Video]:
+def draw_videos(names: list[str], rng: Generator, allowed: Allowed) -> list[Video]:
     """Draws videos of 20-120 s with 3-5 captioned moments of 3-15 s and, between them, other action and stillness.
 
     A third of the actions repeat one of an earlier video with one detail changed, and two in five casts are an earlier
@@ -42,7 +43,7 @@ def draw_videos(names: list[str], rng: np.random.Generator, allowed: Allowed) ->
 
     for name in names:
         cast = _until(partial(_draw_cast, rng, casts, same_cast), lambda cast: allowed(Shot(0.0, 1.0, bystanders=cast)))
-        background, duration = choice(backgrounds, rng), round(float(rng.uniform(20, 120)), 1)
+        background, duration = choice(backgrounds, rng), round(rng.uniform(20, 120), 1)
         cuts, captioned = _draw_cuts(duration, rng)
         shots: list[Shot] = []
         for i, (start, end) in enumerate(pairwise(cuts)):
@@ -51,16 +52,16 @@ def draw_videos(names: list[str], rng: np.random.Generator, allowed: Allowed) ->
                 shot = _until(partial(draw_action, shot, cast), lambda shot: allowed(shot) and shot.distinct)
             if start < end:
                 shots.append(_until(partial(_with_bystanders, shot, cast, rng), allowed))
-        earlier += [shot for shot in shots if shot.action is not None]
+        earlier += [shot for shot in shots if shot.action]
         casts.append(cast)
-        occluder, seed = bool(rng.random() < 0.3), int(rng.integers(2**31))
+        occluder, seed = rng.random() < 0.3, int(rng.integers(2**31))
         videos.append(Video(name, duration, background, occluder, seed, tuple(shots)))
     return videos
 
 
-def _draw_cuts(duration: float, rng: np.random.Generator) -> tuple[list[float], list[int]]:
+def _draw_cuts(duration: float, rng: Generator) -> tuple[list[float], list[int]]:
     """The times between which shots lie, each second one with an action, and the numbers of the captioned ones."""
-    captioned, others = (int(rng.integers(3, 6)), int(rng.integers(2, 5))) if duration > 45 else (3, 1)
+    captioned, others = (rng.integers(3, 6), rng.integers(2, 5)) if duration > 45 else (3, 1)
     count = captioned + others
     # Lengths, then gaps, out of a budget; at most 85 % of the video is action.
     lengths = rng.uniform(3, 15, count)
@@ -73,7 +74,7 @@ def _draw_cuts(duration: float, rng: np.random.Generator) -> tuple[list[float], 
     return [0.0, *cuts.tolist(), duration], chosen.tolist()
 
 
-def _draw_cast(rng: np.random.Generator, earlier: list[tuple[Thing, ...]], again: float) -> tuple[Thing, ...]:
+def _draw_cast(rng: Generator, earlier: list[tuple[Thing, ...]], again: float) -> tuple[Thing, ...]:
     """Two or three different things that act in a video; as in real videos, the same ones act several times."""
     if earlier and rng.random() < again:
         things = choice(earlier, rng)
@@ -85,21 +86,21 @@ def _draw_cast(rng: np.random.Generator, earlier: list[tuple[Thing, ...]], again
     return tuple(cast.values())
 
 
-def draw_thing(rng: np.random.Generator) -> Thing:
+def draw_thing(rng: Generator) -> Thing:
     """A random thing."""
     return Thing(*(choice(values, rng) for values in VALUES.values()))
 
 
-def _with_bystanders(shot: Shot, cast: tuple[Thing, ...], rng: np.random.Generator) -> Shot:
+def _with_bystanders(shot: Shot, cast: tuple[Thing, ...], rng: Generator) -> Shot:
     """The shot with up to two bystanders, none of which looks like a thing that acts."""
-    for _ in range(int(rng.choice(3, p=(0.6, 0.3, 0.1)))):
+    for _ in range(rng.choice(3, p=(0.6, 0.3, 0.1))):
         thing = choice(cast, rng) if rng.random() < 0.7 else draw_thing(rng)
         more = replace(shot, bystanders=(*shot.bystanders, thing))
         shot = more if more.distinct else shot
     return shot
 
 
-def _one_detail_changed(shot: Shot, rng: np.random.Generator) -> tuple[Thing, str, Thing | None]:
+def _one_detail_changed(shot: Shot, rng: Generator) -> tuple[Thing, str, Thing | None]:
     """What a shot shows, with the opposite action, another shape, colour or size of the actor, or no partner yet."""
     actor, action, other = shot.actor, shot.action, shot.other
     assert actor is not None and action is not None  # noqa: PT018
@@ -109,7 +110,7 @@ def _one_detail_changed(shot: Shot, rng: np.random.Generator) -> tuple[Thing, st
     return (actor, OPPOSITE[action], other) if detail == "action" else (actor, action, None)
 
 
-def act(empty: Shot, actor: Thing, action: str, other: Thing | None, rng: np.random.Generator) -> Shot:
+def act(empty: Shot, actor: Thing, action: str, other: Thing | None, rng: Generator) -> Shot:
     """A shot in which nothing happened, with an action; a push gets a heading, and a partner if it has none."""
     if action not in PUSHES:
         return replace(empty, actor=actor, action=action)
@@ -123,6 +124,6 @@ def _until(draw: Callable[[], T], accept: Callable[[T], bool]) -> T:
     return drawn
 
 
-def choice(values: Sequence[T], rng: np.random.Generator) -> T:
+def choice(values: Sequence[T], rng: Generator) -> T:
     """Any of some values."""
     return values[int(rng.integers(len(values)))]

@@ -12,7 +12,7 @@ from prvr.corpora.corpus_encoders import DRAWN_COLLECTIONS, CorpusEncoders, Draw
 from prvr.data.corpus import Corpus, open_corpus
 from prvr.data.layout import Caption, Moment, TextData, write_layout
 from prvr.errors import DataError, InputError
-from prvr.reading import read_object, short
+from prvr.reading import short
 from prvr.toy.encoder import DIM, WORD_DIM, ToyEncoder, ToyText, load_encoder, with_motion
 from prvr.toy.near_misses import relevance
 from prvr.toy.rendering import DAY, LOOKS, render, render_frames, with_look
@@ -27,9 +27,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def toy_folder(root: Path | str, size: str, look: str = DAY) -> Path:
-    """The folder of a corpus of a size and a look under a root."""
-    return Path(root).expanduser() / (f"toy-{size}" if look == DAY else f"toy-{size}-{look}")
+def toy_name(size: str, look: str = DAY) -> str:
+    """The name of a corpus of a size and a look, and of its folder."""
+    return f"toy-{size}" if look == DAY else f"toy-{size}-{look}"
 
 
 def corpus_key() -> str:
@@ -68,31 +68,37 @@ def write_corpus(
         DataError: the folder holds another corpus (version, size, seed or encoder), or the disk is full.
         ValueError: unknown size or look, or a negative seed.
     """
-    for name, value, known in (("size", size, SPLITS), ("look", look, LOOKS)):
+    for key, value, known in (("size", size, SPLITS), ("look", look, LOOKS)):
         if value not in known:
-            raise InputError(f"{name} {value!r} is not one of {', '.join(known)}")
+            raise InputError(f"{key} {value!r} is not one of {', '.join(known)}")
     about = {"generator": GENERATOR, "version": VERSION, "size": size, "seed": seed, "encoder": load_encoder().sha256}
-    about |= {} if look == DAY else {"look": look}
-    target = toy_folder(root, size, look)
+    if look != DAY:
+        about["look"] = look
+    name = toy_name(size, look)
+    target = Path(root).expanduser() / name
     if not target.exists():
         from prvr.cli.folders import threads  # here, because what trains on a corpus needs no commands
 
         # The same split of other sizes begins with the same videos; `large` has a name of its own and shares none.
-        prefixes = {"test": "large"} if size == "large" else {}
-        splits = {name: draw_split(name, count, seed, prefixes.get(name)) for name, count in SPLITS[size].items()}
+        splits = {
+            split: draw_split(split, count, seed, "large" if size == "large" else split)
+            for split, count in SPLITS[size].items()
+        }
         try:
             with threads(1):  # small matrices: more would wait for each other, and change the order of sums
                 _write(target, splits, look, about, progress)
         except DataError:
             if not target.exists():  # or else another process made it meanwhile
                 raise
-    mend = "Delete this folder or choose another root."
-    missing = f"{target}: expected a toy corpus, corpus.json is missing. {mend}"
-    values = read_object(target / "corpus.json", mend, missing)
-    existing = {key: values.get(key) for key in about}
+    corpus = open_corpus(root, name)
+    found = corpus.about
+    existing = {key: found.get(key) for key in about}
     if existing != about:
-        raise DataError(f"{target}: holds another corpus ({short(existing, 300)}), expected {about}. {mend}")
-    return open_corpus(root, target.name)
+        raise DataError(
+            f"{target}: holds another corpus ({short(existing, 300)}), expected {about}. Delete this folder or choose "
+            "another root."
+        )
+    return corpus
 
 
 def _write(
@@ -111,7 +117,7 @@ def _write(
             split: [Caption(s.id, s.video_id, s.text) for s in scenes.sentences] for split, scenes in splits.items()
         },
         moments={s.id: Moment(s.start, s.end, duration[s.video_id]) for s in sentences},
-        relevance=relevance({s.id: s.claim for s in sentences}, videos),
+        relevance=relevance(sentences, videos),
         tags={s.id: s.tags for s in sentences},
     )
     write_layout(

@@ -3,11 +3,6 @@
 from dataclasses import dataclass
 from math import ceil
 
-import numpy as np
-from jaxtyping import Float
-
-from prvr.toy.shapes import DISTANCES, PATTERNS
-
 FPS = 2.0
 FRAME = 64  # pixels, square
 RADIUS = {"small": 5.5, "medium": 8.0, "large": 11.5}  # pixels
@@ -22,13 +17,15 @@ RGB = {
     "white": (244, 244, 244),
     "brown": (136, 74, 26),
 }
-SHAPES, COLOURS, SIZES, BACKGROUNDS = (tuple(names) for names in (DISTANCES, RGB, RADIUS, PATTERNS))
+COLOURS, SIZES = tuple(RGB), tuple(RADIUS)
+SHAPES = ("circle", "square", "triangle", "star", "cross", "ring", "heart", "diamond", "crescent", "arrow")
+BACKGROUNDS = ("plain", "fading", "striped", "chequered", "dotted", "wavy", "brick", "grid")
 # Opposite pairs: a single frame does not tell the two of a pair apart.
 ACTIONS = (
     "left", "right", "up", "down", "grow", "shrink", "appear", "vanish",
     "clockwise", "anticlockwise", "brighten", "darken", "push", "pushed",
 )  # fmt: skip
-OPPOSITE = {a: b for pair in zip(ACTIONS[::2], ACTIONS[1::2], strict=True) for a, b in (pair, pair[::-1])}
+OPPOSITE = {action: ACTIONS[i ^ 1] for i, action in enumerate(ACTIONS)}
 PUSHES = ("push", "pushed")
 HEADINGS = ACTIONS[:4]
 VALUES = {"shape": SHAPES, "colour": COLOURS, "size": SIZES}
@@ -75,10 +72,10 @@ class Claim:
     @property
     def is_new(self) -> bool:
         """Whether it pairs a shape with a colour or an action that training never shows."""
-        own = {(self.shape, self.colour), (self.shape, self.action)}
+        pairs = [(self.shape, self.colour), (self.shape, self.action), (self.other_shape, self.other_colour)]
         # if rings never push in training, being pushed by a ring is new as well
-        other = {(self.other_shape, self.other_colour), (self.other_shape, OPPOSITE.get(str(self.action)))}
-        return not HELD_OUT.isdisjoint(own | other)
+        pairs.append((self.other_shape, OPPOSITE.get(str(self.action))))
+        return not HELD_OUT.isdisjoint(pairs)
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ class Shot:
     @property
     def things(self) -> tuple[Thing, ...]:
         """All things that can be seen."""
-        return tuple(thing for thing in (self.actor, self.other) if thing is not None) + self.bystanders
+        return (*filter(None, (self.actor, self.other)), *self.bystanders)
 
     @property
     def distinct(self) -> bool:
@@ -156,16 +153,25 @@ class Video:
 
     @property
     def frame_count(self) -> int:
-        """Number of frames."""
+        """Number of frames; frame i shows the middle of its interval, the time (i + 0.5) / `FPS`."""
         return max(1, ceil(self.duration * FPS))
-
-    def frame_times(self) -> Float[np.ndarray, " n"]:
-        """The time of each frame in seconds: the middle of the interval that it covers."""
-        return (np.arange(self.frame_count) + 0.5) / FPS
 
     def moments(self) -> tuple[Shot, ...]:
         """The captioned shots."""
         return tuple(shot for shot in self.shots if shot.captioned)
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A caption: the shot of a video that it was written for, what it claims, and tags for what training lacks."""
+
+    id: str
+    video_id: str
+    text: str
+    start: float
+    end: float
+    claim: Claim
+    tags: tuple[str, ...]
 
 
 def in_training(shot: Shot) -> bool:
