@@ -83,11 +83,10 @@ def run(*, quick: bool = False, output: Annotated[Path, Parameter(metavar="RUN")
     chosen = list(dict.fromkeys([*found, *corpus.split(name).video_ids]))[:_VIDEOS]
     with progress_bar("writing files") as progress:
         videos = write_videos(corpus, chosen, run_folder / "videos", progress=progress)
-    search = f'prvr search {videos} "{_SENTENCE}" --model {run_folder}\nprvr serve {videos} --model {run_folder}'
     print(
         f"{picture}: frames of the best moments for these sentences\n\n"
         f'A sentence of your own: python examples/own_sentence.py {run_folder} "{_SENTENCE}"\n'
-        f"{search}\n"
+        f'prvr search {videos} "{_SENTENCE}" --model {run_folder}\nprvr serve {videos} --model {run_folder}\n'
         "The videos are drawn by prvr: these results say nothing about natural video."
     )
 
@@ -111,8 +110,7 @@ def _search_first(folder: Path) -> None:
         while (report := library.update()).waiting and not report.problem:
             time.sleep(0.1)  # another demo encodes the same videos
         results = library.index.search_many([sentence.text for sentence in films.sentences], _FIRST_VIDEOS)
-    relevant = relevance(films.sentences, films.videos)
-    right = [{*relevant[sentence.id], sentence.video_id} for sentence in films.sentences]
+    right = [*relevance(films.sentences, films.videos).values()]  # the video that it was written for among them
     # The largest gap between the best two scores: chosen by the results, not by the ground truth.
     clearest = max(range(len(results)), key=lambda n: results[n].hits[0].score - results[n].hits[1].score)
     sentence, best = films.sentences[clearest], results[clearest].hits[0]

@@ -234,7 +234,7 @@ class ToyEncoder:
     def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "64 64 3"]:
         """The mean of each of 64 x 64 areas, halves rounded up."""
         planes = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1).float()
-        return (F.adaptive_avg_pool2d(planes, FRAME) + 0.5).byte().permute(1, 2, 0).contiguous().numpy()
+        return (F.adaptive_avg_pool2d(planes, FRAME) + 0.5).byte().permute(1, 2, 0).numpy()
 
 
 class ToyText:

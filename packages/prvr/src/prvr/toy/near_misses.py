@@ -124,7 +124,7 @@ def _near_miss(claim: Claim, kind: str, place: Shot, rng: Generator) -> Shot:
         other = Thing(claim.other_shape, claim.other_colour, thing.size)
     if kind == "opposite":
         action = OPPOSITE[action]
-    elif kind == "rebound" and other is not None:  # who does it to whom is exchanged, or whose colour is whose
+    elif kind == "rebound" and other:  # who does it to whom is exchanged, or whose colour is whose
         if rng.random() < 0.5:
             actor, other = other, actor
         else:
@@ -133,7 +133,7 @@ def _near_miss(claim: Claim, kind: str, place: Shot, rng: Generator) -> Shot:
         right, actor = actor, replace(actor, shape=_other(SHAPES, claim.shape, rng))
         if kind == "rebound":  # the right shape stands by, in another colour
             standing = (Thing(claim.shape, _other(COLOURS, right.colour, rng), thing.size),)
-        elif claim.colour is not None and rng.random() < 0.5:
+        elif claim.colour and rng.random() < 0.5:
             actor = replace(right, colour=_other(COLOURS, claim.colour, rng))
     return act(Shot(place.start, place.end, bystanders=standing), actor, action, other, rng)
 

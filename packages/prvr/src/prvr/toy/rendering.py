@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import UInt8
 
 from prvr.errors import InputError
 from prvr.toy.shapes import EXTENT, OPEN, draw_background, length, shape_distance
@@ -72,7 +72,7 @@ def render_frames(video: Video, indices: Sequence[int]) -> UInt8[np.ndarray, "k 
     return frames
 
 
-def _draw_shot(video: Video, index: int, times: Times) -> UInt8[np.ndarray, "k 64 64 3"]:
+def _draw_shot(video: Video, index: int, times: Times) -> np.ndarray:
     """The frames of one shot at some times, without noise."""
     stage = draw_stage(video, index, times)
     canvas = draw_background(video.background, FRAME + 2 * DRIFT, video.seed, index)
@@ -123,10 +123,8 @@ def _sprites(part: PlacedThing, moment: Times) -> tuple[np.ndarray, np.ndarray]:
     return opacity * colour + np.float32(0.5), 1 - opacity * (1 - clear)
 
 
-def _paste(
-    images: UInt8[np.ndarray, "k h w 3"], part: PlacedThing, moment: Times, shift: Int64[np.ndarray, "k 2"] | int
-) -> None:
-    """Draws a thing over the images of some moments, in place; what falls outside is cut off, never its centre."""
+def _paste(images: np.ndarray, part: PlacedThing, moment: Times, shift: np.ndarray | int) -> None:
+    """Draws a thing over images (k h w 3) of some moments, in place; what falls outside is cut off, not its centre."""
     colours, clears = _sprites(part, moment)
     size = colours.shape[1]
     for k, (image, centre) in enumerate(zip(images, part.centre(moment) + shift, strict=True)):

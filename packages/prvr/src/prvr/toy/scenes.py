@@ -4,8 +4,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from itertools import chain, groupby
-from operator import attrgetter
 from pathlib import Path
 
 from numpy.random import Generator, default_rng
@@ -106,11 +104,13 @@ def read_toy_scenes(corpus: Corpus) -> dict[str, Scenes]:
         raise DataError(f"{error} Delete the corpus and make it again.") from error
     if not records:
         raise DataError(f"{path}: holds no video. Delete the corpus and make it again.")
-    splits: dict[str, Scenes] = {}
-    for split, group in groupby(records, attrgetter("split")):
-        videos, sentences = zip(*((record.video, record.sentences) for record in group), strict=True)
-        splits[split] = Scenes(videos, tuple(chain(*sentences)))
-    return splits
+    splits: dict[str, list[_Record]] = {}
+    for record in records:
+        splits.setdefault(record.split, []).append(record)
+    return {
+        split: Scenes(tuple(line.video for line in lines), tuple(s for line in lines for s in line.sentences))
+        for split, lines in splits.items()
+    }
 
 
 def _write_sentences(video: Video, rng: Generator, training: bool) -> Iterable[Sentence]:

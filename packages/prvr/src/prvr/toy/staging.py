@@ -123,9 +123,9 @@ def _actors(shot: Shot, angles: Times, rng: Generator) -> list[PlacedThing]:
     """The things that act, at a random place; the last one is drawn on top."""
     shares, actor, action = rng.random(2), shot.actor, shot.action
     lane = shares[[1, 1]]  # of what moves along one axis
-    if actor is None or action is None:
+    if not (actor and action):
         return []
-    if shot.other is not None and shot.heading is not None:
+    if shot.other and shot.heading:
         pair = (actor, shot.other) if action == PUSHES[0] else (shot.other, actor)
         return _push(pair, shot.heading, angles[:2], lane)
     number, start, end = CHANGES[action if action in CHANGES else OPPOSITE[action]]

@@ -30,16 +30,24 @@ def draw_videos(names: list[str], rng: Generator, allowed: Allowed) -> list[Vide
     """
     videos: list[Video] = []
     casts: list[tuple[Thing, ...]] = []
-    earlier: list[Shot] = []
+    earlier: list[tuple[Thing, str, Thing | None]] = []
     same_cast, same_action = (0.6, 0.7) if len(names) < FEW else (0.4, 0.35)
     # Few videos share fewer backgrounds, so that no background belongs to a single video.
     backgrounds = rng.permutation(BACKGROUNDS)[: max(2, len(names) // 5)].tolist()
 
     def draw_action(empty: Shot, cast: tuple[Thing, ...]) -> Shot:
-        if earlier and rng.random() < same_action:
-            return act(empty, *_one_detail_changed(choice(earlier, rng), rng), rng)
-        actor, other = (cast[i] for i in rng.permutation(len(cast))[:2])
-        return act(empty, actor, choice(ACTIONS, rng), other, rng)
+        if not earlier or rng.random() >= same_action:
+            actor, other = (cast[i] for i in rng.permutation(len(cast))[:2])
+            return act(empty, actor, choice(ACTIONS, rng), other, rng)
+        actor, action, other = choice(earlier, rng)
+        detail = choice(("action", "action", *VALUES, *["other"] * (other is not None)), rng)
+        if detail == "action":
+            action = OPPOSITE[action]
+        elif detail == "other":
+            other = None  # another one is drawn
+        else:
+            actor = replace(actor, **{detail: choice(VALUES[detail], rng)})
+        return act(empty, actor, action, other, rng)
 
     for name in names:
         cast = _until(partial(_draw_cast, rng, casts, same_cast), lambda cast: allowed(Shot(0.0, 1.0, bystanders=cast)))
@@ -52,7 +60,7 @@ def draw_videos(names: list[str], rng: Generator, allowed: Allowed) -> list[Vide
                 shot = _until(partial(draw_action, shot, cast), lambda shot: allowed(shot) and shot.distinct)
             if start < end:
                 shots.append(_until(partial(_with_bystanders, shot, cast, rng), allowed))
-        earlier += [shot for shot in shots if shot.action]
+        earlier += [(shot.actor, shot.action, shot.other) for shot in shots if shot.actor and shot.action]
         casts.append(cast)
         occluder, seed = rng.random() < 0.3, int(rng.integers(2**31))
         videos.append(Video(name, duration, background, occluder, seed, tuple(shots)))
@@ -98,16 +106,6 @@ def _with_bystanders(shot: Shot, cast: tuple[Thing, ...], rng: Generator) -> Sho
         more = replace(shot, bystanders=(*shot.bystanders, thing))
         shot = more if more.distinct else shot
     return shot
-
-
-def _one_detail_changed(shot: Shot, rng: Generator) -> tuple[Thing, str, Thing | None]:
-    """What a shot shows, with the opposite action, another shape, colour or size of the actor, or no partner yet."""
-    actor, action, other = shot.actor, shot.action, shot.other
-    assert actor is not None and action is not None  # noqa: PT018
-    detail = choice(("action", "action", *VALUES, *["other"] * (other is not None)), rng)
-    if detail in VALUES:
-        return replace(actor, **{detail: choice(VALUES[detail], rng)}), action, other
-    return (actor, OPPOSITE[action], other) if detail == "action" else (actor, action, None)
 
 
 def act(empty: Shot, actor: Thing, action: str, other: Thing | None, rng: Generator) -> Shot:

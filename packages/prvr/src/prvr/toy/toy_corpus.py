@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +23,6 @@ GENERATOR, VERSION = "prvr.data.synthetic", 4
 COLLECTIONS = {f"toy-{size}": size for size in SPLITS}
 """Name of the collection of each size."""
 WORKERS = 2
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def toy_name(size: str, look: str = DAY) -> str:
@@ -130,13 +128,13 @@ def _write(
     )
 
 
-def two_at_a_time(work: Callable[[T], R], items: Sequence[T], progress: Progress | None) -> Iterator[R]:
-    """The results of all items in order: while one is drawn (numpy), another is encoded (torch) or written."""
+def two_at_a_time(work: Callable[[Video], Any], videos: Sequence[Video], progress: Progress | None) -> Iterator[Any]:
+    """The results of all videos in order: while one is drawn (numpy), another is encoded (torch) or written."""
     with ThreadPoolExecutor(WORKERS) as pool:
-        for done, result in enumerate(pool.map(work, items), 1):
+        for done, result in enumerate(pool.map(work, videos), 1):
             yield result
             if progress is not None:
-                progress(done, len(items))
+                progress(done, len(videos))
 
 
 def _open(size: str, cache: Path, progress: Progress | None) -> Corpus:

@@ -114,10 +114,10 @@ class Shot:
     def facts(self) -> list[Claim]:
         """All that happens; a push is also a fact of the thing that is pushed, and both things move."""
         actor, other, action = self.actor, self.other, self.action
-        if actor is None or action is None:
+        if not (actor and action):
             return []
         own = _claim(actor, action, other)
-        if other is None or self.heading is None:
+        if not (other and self.heading):
             return [own]
         moves = [_claim(thing, self.heading) for thing in (actor, other)]
         return [own, _claim(other, OPPOSITE[action], actor), *moves]
