@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,10 +20,12 @@ from prvr.papers.study import Study
 from prvr.published.diffusionret.training import train_reranker
 from prvr.published.dl_dkd.teacher import Teacher
 from prvr.systems import System, open_system
-from prvr.training import EpochProgress, no_progress, open_splits, train
+from prvr.training import EpochProgress, RunOptions, no_progress, open_splits, train
 from prvr.training.splits import cache_folder, run_corpus
 
 logger = logging.getLogger(__name__)
+_TRAINS = ("train", "stage")
+"""Kinds of runs that leave weights."""
 
 
 @dataclass(frozen=True)
@@ -71,29 +72,33 @@ def perform_all(
     return failures
 
 
-def perform(run: Run, study: Study, machine: Machine) -> None:
+def perform(run: Run, study: Study, machine: Machine, *, weights: bool = False) -> None:
     """Carries out a run, with those that it builds on as far as their weights are missing.
+
+    Args:
+        run: nothing is done if it is finished.
+        study: where results go.
+        machine: where to compute.
+        weights: its weights are needed, whether or not it is finished; of a run that trains none, those that it builds
+            on.
 
     Raises:
         BusyError: another process is at it.
         PrvrError: it cannot be carried out.
     """
-    if run.over is not None:
-        _provide(run.over, study, machine)
-    with study.claimed(run):
-        if study.result(run) is None:  # another process may have finished it meanwhile
-            _carry_out(run, study, machine)
 
+    def is_done() -> bool:
+        if weights:
+            return _diverged(run, study) or study.has_weights(run)
+        return study.result(run) is not None
 
-def _provide(run: Run, study: Study, machine: Machine) -> None:
-    """Makes sure that the weights of a run are there, or that it diverged."""
-    if _diverged(run, study) or study.has_weights(run):
+    if is_done():
         return
     if run.over is not None:
-        _provide(run.over, study, machine)
-    if run.kind in ("train", "stage"):
+        perform(run.over, study, machine, weights=True)
+    if run.kind in _TRAINS or not weights:
         with study.claimed(run):
-            if not study.has_weights(run):
+            if not is_done():  # another process may have finished it meanwhile
                 _carry_out(run, study, machine)
 
 
@@ -102,150 +107,111 @@ def _carry_out(run: Run, study: Study, machine: Machine) -> None:
     try:
         if run.over is not None and _diverged(run.over, study):
             raise DivergedError(f"needs {run.over.key}, which diverged")
-        _KINDS[run.kind](run, study, machine)
+        result = _trained(run, study, machine) if run.kind in _TRAINS else {"report": _reported(run, study, machine)}
     except DivergedError as error:  # this configuration and seed will not do better another time
         study.save(run, None, diverged=True)
         logger.warning("%s: %s", run.key, error)
+        return
+    study.save(run, **result)
+    if run.kind in _TRAINS:  # several times as large as the model, and only training needs it
+        (study.run_folder(run) / "last" / "state.pt").unlink(missing_ok=True)
 
 
 def _diverged(run: Run, study: Study) -> bool:
     return (result := study.result(run)) is not None and result.diverged
 
 
-def _train(run: Run, study: Study, machine: Machine) -> None:
-    output, config, teacher = study.run_folder(run), run.config, None
-    device = "cpu" if torch.device(machine.device).type == "cpu" else None
-    if run.over is not None:
-        system, frames = _system(run.over, study, machine), run.over.config.data.keep_last_frame
-        teacher = Teacher(system.pipeline, frames, run.over.key)
-        if run.over.kind == "train":  # a folder that a resumed run can open; else the name of the row stays
-            config = replace(config, train=replace(config.train, teacher=str(system.folder.resolve())))
-    result = train(
-        config,
-        output=output,
-        teacher=teacher,
-        resume=(output / "config.yaml").is_file(),
-        device=device,
-        progress=machine.progress,
+def _trained(run: Run, study: Study, machine: Machine) -> dict[str, Any]:
+    """The report of a training, which continues where it was interrupted, and what else its record holds."""
+    output = study.run_folder(run)
+    options: RunOptions = {
+        "resume": (output / "config.yaml").is_file(),
+        "device": "cpu" if torch.device(machine.device).type == "cpu" else None,
+        "progress": machine.progress,
+    }
+    values: dict[str, Any] = {}
+    if run.stage is not None:
+        assert run.over is not None
+        below = study.run_folder(run.over)
+        retriever = load_pretrained(below / "best").to(machine.device)
+        config = replace(run.stage, retriever=str(below.resolve()))
+        with closing(open_splits(run.config)) as splits:
+            result = train_reranker(config, retriever, splits, output=output, **options)
+        report = result.reranked
+    else:
+        config, teacher = run.config, None
+        if run.over is not None:
+            system = _system(run.over, study, machine)
+            teacher = Teacher(system.pipeline, run.over.config.data.keep_last_frame, run.over.key)
+            if run.over.kind == "train":  # a folder that a resumed run can open; else the name of the row stays
+                config = replace(config, train=replace(config.train, teacher=str(system.folder.resolve())))
+        result = train(config, output=output, teacher=teacher, **options)
+        report = _reported(run, study, machine) if run_corpus(run.config).is_benchmark else result.report
+        if config.train.average:
+            values["averaged"] = list(config.train.kept_epochs(result.best_epoch))
+        values |= {"best_epoch": result.best_epoch, "selection": result.best_score}
+    steps = sum(line["steps"] for line in result.history)
+    return {"report": report, "steps": steps, "epochs": result.epochs, **values}
+
+
+def _reported(run: Run, study: Study, machine: Machine) -> EvaluationReport | None:
+    """The report of what a run evaluates, on the split that it reports; None of one that draws a picture."""
+    corpus, split = run_corpus(run.config), run.config.data.eval_split
+    how = EvaluationConfig.of_run(
+        run.config.train, ties=run.details.get("ties", "worst"), caption_sets=corpus.is_benchmark
     )
-    report = result.report
-    if run_corpus(run.config).is_benchmark:
-        report = _evaluated(open_system(output, device=machine.device), run, machine)
-    steps, average = sum(line["steps"] for line in result.history), run.config.train.average
-    values: dict[str, Any] = {"averaged": list(run.config.train.kept_epochs(result.best_epoch))} if average else {}
-    values |= {"epochs": result.epochs, "best_epoch": result.best_epoch, "selection": result.best_score}
-    study.save(run, report, steps=steps, **values)
-    _drop_state(output)
+    if run.kind == "untrained":
+        with closing(pack(corpus, split, cache_dir=cache_folder(run.config) / "packed")) as packed:
+            return evaluate_untrained(run.details["score"], packed, how)
+    if run.kind == "plot":
+        from prvr.plot import draw, save_figure
 
-
-def _train_stage(run: Run, study: Study, machine: Machine) -> None:
-    assert run.stage is not None
-    assert run.over is not None
-    output, below = study.run_folder(run), study.run_folder(run.over)
-    retriever = load_pretrained(below / "best").to(machine.device)
-    config = replace(run.stage, retriever=str(below.resolve()))
-    with closing(open_splits(run.config)) as splits:
-        result = train_reranker(
-            config,
-            retriever,
-            splits,
-            output=output,
-            resume=(output / "config.yaml").is_file(),
-            device=machine.device,
-            progress=machine.progress,
-        )
-    study.save(run, result.reranked, epochs=result.epochs, steps=sum(line["steps"] for line in result.history))
-    _drop_state(output)
-
-
-def _evaluate(run: Run, study: Study, machine: Machine) -> None:
-    """Evaluates the system of another run: with other keys, on another corpus, or with more stages."""
-    assert run.over is not None
-    check_features(run.over.config, run.config)
-    study.save(run, _evaluated(_system(run.over, study, machine, run.details), run, machine))
-
-
-def _evaluate_checkpoint(run: Run, study: Study, machine: Machine) -> None:
-    assert run.folder is not None
-    if not run.folder.is_dir():
+        assert run.over is not None
+        name, settings = run.details["plot"], dict(run.details["settings"])
+        system = _system(run.over, study, machine)
+        figure = draw(name, system, run.config, split, settings, device=machine.device)
+        study.results.mkdir(parents=True, exist_ok=True)
+        save_figure(figure, study.picture_file(run))
+        return None
+    if run.kind == "evaluate" and run.over is not None:
+        check_features(run.over.config, run.config)
+    if run.folder is not None and not run.folder.is_dir():
         raise DataError(
             f"{run.folder}: no such folder. Convert the authors' checkpoint into it: prvr convert checkpoint FILE "
             f"--dataset NAME --output {run.folder}"
         )
-    study.save(run, _evaluated(open_system(run.folder, device=machine.device), run, machine))
+    system = _system(run, study, machine)
+    with closing(system.open_split(split, run.config)) as packed:
+        return evaluate(system.pipeline, packed, how, device=machine.device)
 
 
-def _evaluate_untrained(run: Run, study: Study, machine: Machine) -> None:
-    data = run.config.data
-    config = EvaluationConfig.of_run(run.config.train, caption_sets=run_corpus(run.config).is_benchmark)
-    with closing(
-        pack(run_corpus(run.config), data.eval_split, cache_dir=cache_folder(run.config) / "packed")
-    ) as packed:
-        study.save(run, evaluate_untrained(run.details["score"], packed, config))
-
-
-def _plot(run: Run, study: Study, machine: Machine) -> None:
-    from prvr.plot import draw, save_figure
-
-    assert run.over is not None
-    system = _system(run.over, study, machine)
-    figure = draw(
-        run.details["plot"],
-        system,
-        run.config,
-        run.config.data.eval_split,
-        dict(run.details["settings"]),
-        device=machine.device,
-    )
-    study.results.mkdir(parents=True, exist_ok=True)
-    save_figure(figure, study.picture_file(run))
-    study.save(run, None)
-
-
-_KINDS = {
-    "train": _train,
-    "stage": _train_stage,
-    "evaluate": _evaluate,
-    "checkpoint": _evaluate_checkpoint,
-    "untrained": _evaluate_untrained,
-    "plot": _plot,
-}
-
-
-def _system(run: Run, study: Study, machine: Machine, details: Mapping[str, Any] | None = None) -> System:
+def _system(
+    run: Run,
+    study: Study,
+    machine: Machine,
+    model: Mapping[str, Any] = {},
+    diffusion: Mapping[str, Any] = {},
+    stages: Sequence[Mapping[str, Any]] = (),
+) -> System:
     """The trained system of a run.
 
     Args:
         run: the run.
         study: where its weights are.
         machine: where it computes.
-        details: the changes of an evaluation: keys of the retriever (`model`), settings of the trained stage
-            (`diffusion`), `stages` before it.
+        model, diffusion: keys of the retriever and settings of the trained stage that an evaluation changes.
+        stages: those that it puts before the trained one.
     """
-    details = {"model": {}, "diffusion": {}, "stages": (), **(details or {})}
+    folder = study.run_folder(run)
     if run.kind == "evaluate":  # its own changes stay
         assert run.over is not None
-        changes = {key: {**run.details[key], **details[key]} for key in ("model", "diffusion")}
-        return _system(run.over, study, machine, {**changes, "stages": [*run.details["stages"], *details["stages"]]})
-    stages, folder = list(details["stages"]), study.run_folder(run)
+        own = run.details
+        model, diffusion = own["model"] | model, own["diffusion"] | diffusion
+        return _system(run.over, study, machine, model, diffusion, [*own["stages"], *stages])
     if run.kind == "stage":
         assert run.over is not None
-        stages.append({"kind": "diffusion", "run": str(folder.resolve()), **details["diffusion"]})
+        stages = [*stages, {"kind": "diffusion", "run": str(folder.resolve()), **diffusion}]
         folder = study.run_folder(run.over)
-    elif details["diffusion"]:
+    elif diffusion:
         raise InputError(f"{run.key}: the row below trains no stage, so it has no settings of `diffusion`")
-    return open_system(folder, stages, device=machine.device, model=details["model"])
-
-
-def _evaluated(system: System, run: Run, machine: Machine) -> EvaluationReport:
-    """The report of a system on the reported split of a run."""
-    config = EvaluationConfig.of_run(
-        run.config.train, ties=run.details.get("ties", "worst"), caption_sets=run_corpus(run.config).is_benchmark
-    )
-    with closing(system.open_split(run.config.data.eval_split, run.config)) as packed:
-        return evaluate(system.pipeline, packed, config, device=machine.device)
-
-
-def _drop_state(output: Path) -> None:
-    """Deletes the state of a finished run, several times as large as the model, which only training needs."""
-    (output / "last" / "state.pt").unlink(missing_ok=True)
+    return open_system(folder, stages, device=machine.device, model=model)
