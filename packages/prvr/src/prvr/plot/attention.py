@@ -51,41 +51,34 @@ def watched(model: FirstStage) -> Iterator[list[BlockUse]]:
     """
     uses: list[BlockUse] = []
     handles: dict[str, RemovableHandle] = {}
+
+    @torch.no_grad()
+    def record(name: str, module: Any, args: tuple[Tensor, Sequences, Window, RegisterTokens], output: Tensor) -> None:
+        if torch.compiler.is_compiling():
+            return
+        handles.pop(name).remove()
+        x, sequences, window, registers = args
+        extra, others = 0, list[Tensor]()
+        if registers is not None:
+            extra = registers.shape[1]
+            if len(registers) > 1:
+                others = [registers.roll(1, 0), registers.mean(1, keepdim=True).expand_as(registers)]
+        logits = module.content_logits(x, sequences, registers).float()
+        numbers = [*logit_spread(logits, sequences.mask, key_mask(sequences.mask, extra))]
+        for other in others:  # how much the output changes, relative to its length
+            change = module.forward(x, sequences, window, other) - output
+            numbers.append(_lengths(change) / _lengths(output))
+        rows = torch.stack(numbers, -1).tolist()
+        uses.extend(BlockUse(f"{name} {place}", *row) for place, row in enumerate(rows))
+
     for name, module in model.named_modules() if isinstance(model, nn.Module) else ():
         if isinstance(module, Mixer) and isinstance(module, nn.Module):
-            handles[name] = module.register_forward_hook(partial(_record, uses, handles, name))
+            handles[name] = module.register_forward_hook(partial(record, name))
     try:
         yield uses
     finally:
         for handle in handles.values():
             handle.remove()
-
-
-@torch.no_grad()
-def _record(
-    uses: list[BlockUse],
-    handles: dict[str, RemovableHandle],
-    name: str,
-    module: Any,
-    args: tuple[Tensor, Sequences, Window, RegisterTokens],
-    output: Tensor,
-) -> None:
-    if torch.compiler.is_compiling():
-        return
-    handles.pop(name).remove()
-    x, sequences, window, registers = args
-    extra, others = 0, list[Tensor]()
-    if registers is not None:
-        extra = registers.shape[1]
-        if len(registers) > 1:
-            others = [registers.roll(1, 0), registers.mean(1, keepdim=True).expand_as(registers)]
-    logits = module.content_logits(x, sequences, registers).float()
-    numbers = [*logit_spread(logits, sequences.mask, key_mask(sequences.mask, extra))]
-    for other in others:  # how much the output changes, relative to its length
-        change = module.forward(x, sequences, window, other) - output
-        numbers.append(_lengths(change) / _lengths(output))
-    rows = torch.stack(numbers, -1).tolist()
-    uses += [BlockUse(f"{name} {place}", *row) for place, row in enumerate(rows)]
 
 
 def _lengths(rows: Float[Tensor, "k ..."]) -> Float[Tensor, " k"]:

@@ -1,14 +1,11 @@
 """Curves of a metric over a swept value: the mean and the spread of seeds, published values, chance."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from prvr.plot.figures import COLOURS, brief, new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _FAR = 1.5  # chance further below than this many heights of the curves is named in the legend, not drawn
 
@@ -19,7 +16,7 @@ Point = tuple[float, Sequence[float], float | None]
 
 def sweep_figure(
     series: Mapping[str, Sequence[Point]], *, xlabel: str, ylabel: str, chance: float | None = None
-) -> "Figure":
+) -> Figure:
     """Curves with their mean as a line, their seeds as a band, and published values as hollow markers.
 
     Args:

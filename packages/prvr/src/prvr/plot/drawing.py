@@ -1,11 +1,12 @@
 """A picture of a system by the name of its kind: what `prvr plot` and `prvr papers` call."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 
 from prvr.config import Config, validated
 from prvr.data import PackedSplit
@@ -15,9 +16,6 @@ from prvr.plot.plots import PLOTS
 from prvr.published.diffusionret.stage import DiffusionStage
 from prvr.stages import EncodedSplit, Pipeline
 from prvr.systems import System
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -36,9 +34,9 @@ class PlotInput:
     split: str
     device: torch.device
 
-    def opened(self) -> closing[PackedSplit]:
+    def opened(self) -> PackedSplit:
         """The split, closed at the end of a `with` block."""
-        return closing(self.system.open_split(self.split, self.config))
+        return self.system.open_split(self.split, self.config)
 
     @contextmanager
     def encoded(
@@ -54,7 +52,7 @@ class PlotInput:
             DataError: the data are missing or damaged.
         """
         pipeline, seed = self.system.pipeline, self.config.train.seed
-        with closing(self.system.open_split(split or self.split, config or self.config)) as packed:
+        with self.system.open_split(split or self.split, config or self.config) as packed:
             encoded = encode_split(pipeline, packed, device=self.device, seed=seed)
             with evaluation_mode(pipeline, self.device, seed):
                 yield packed, encoded
@@ -83,7 +81,7 @@ def draw(
     settings: Mapping[str, Any] | None = None,
     *,
     device: torch.device | str = "cpu",
-) -> "Figure":
+) -> Figure:
     """Draw a plot of a system.
 
     Args:

@@ -3,11 +3,12 @@ along the reverse process (DreamPRVR's picture of r_t over t).
 """
 
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from matplotlib.figure import Figure
 
 from prvr.data import PackedSplit
 from prvr.errors import InputError, require
@@ -16,9 +17,6 @@ from prvr.models.rows import Sequences
 from prvr.plot.drawing import PlotInput, number_of
 from prvr.plot.figures import COLOURS, brief, evenly, new_figure
 from prvr.plot.plots import FramesSettings, RegistersSettings
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _FEWEST = 4  # points that t-SNE can spread
 _SHAPES = "osD^vP*X"
@@ -122,7 +120,7 @@ def frame_spaces(inputs: PlotInput, split: PackedSplit, video: int, *, seed: int
     return spaces
 
 
-def draw_frames(inputs: PlotInput, settings: FramesSettings) -> "Figure":
+def draw_frames(inputs: PlotInput, settings: FramesSettings) -> Figure:
     """The frames of one video by moment, before and after training.
 
     A panel for each space: t-SNE of the frames, with the silhouette of the moments in the space itself. A frame in
@@ -135,12 +133,9 @@ def draw_frames(inputs: PlotInput, settings: FramesSettings) -> "Figure":
         video = number_of(settings.video, "video", packed.video_ids)
         spaces, name = frame_spaces(inputs, packed, video, seed=settings.seed), packed.video_ids[video]
         inside, moments = moments_of_frames(packed, video, packed.frame_counts[video])
-    longest_first = np.argsort([start - end for start, end in moments], kind="stable")
-    shorter = np.zeros(inside.shape, int)  # moments around the same frame that are drawn on top
-    groups = np.full(inside.shape[1], -1)
-    for place, number in enumerate(longest_first):
-        shorter[number] = inside[longest_first[place + 1 :]].sum(0)
-        groups[inside[number]] = number
+    layer = np.argsort([start - end for start, end in moments], kind="stable").argsort()  # the shortest on top
+    above = (layer[:, None] < layer).astype(int) @ inside  # how many moments around a frame are drawn on this one
+    groups = np.where(inside.any(0), (inside * (1 + layer[:, None])).argmax(0), -1)
     figure = new_figure(3.2 * len(spaces), 4.0)
     panels = figure.subplots(1, len(spaces))
     for axes, (space, rows) in zip(panels, spaces.items(), strict=True):
@@ -148,8 +143,8 @@ def draw_frames(inputs: PlotInput, settings: FramesSettings) -> "Figure":
         axes.scatter(*plane[rest].T, s=14, color="0.82", label="no moment" if rest.any() else None)
         for number, (start, end) in enumerate(moments):
             colour, label = COLOURS[number % len(COLOURS)], f"{start:.0f}–{end:.0f} s"
-            sizes = 22 * (1 + shorter[number, inside[number]]) ** 1.5
-            order = 2 + longest_first.tolist().index(number) / len(moments)
+            sizes = 22 * (1 + above[number, inside[number]]) ** 1.5
+            order = 2 + layer[number] / len(moments)
             axes.scatter(*plane[inside[number]].T, s=sizes, color=colour, label=label, zorder=order, linewidths=0)
         axes.set(xticks=[], yticks=[])
         score = separation(rows, groups)
@@ -168,7 +163,7 @@ def share_between_videos(registers: Float[np.ndarray, "k v n d"]) -> Float[np.nd
     return registers.var(1).sum(-1).mean(-1) / np.maximum(rows.var(1).sum(-1), np.finfo(np.float32).tiny)
 
 
-def draw_registers(inputs: PlotInput, settings: RegistersSettings) -> "Figure":
+def draw_registers(inputs: PlotInput, settings: RegistersSettings) -> Figure:
     """The registers of the first videos of a split along the reverse process, with the fixed noise of evaluation.
 
     One t-SNE of the registers of all steps, with a panel for some of them; a colour per video, a shape per register.

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import UInt8
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from prvr.corpora.corpus_encoders import DRAWN_COLLECTIONS
 from prvr.data import Corpus
@@ -14,10 +15,6 @@ from prvr.extensions import extension
 from prvr.plot.drawing import PlotInput, number_of
 from prvr.plot.figures import RIGHT, brief, new_figure
 from prvr.plot.plots import ExamplesSettings
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Pictures = Callable[[str, float, float], UInt8[np.ndarray, "k h w 3"]]
 """`(video id, start, end)` to some frames of that moment, in order."""
@@ -48,7 +45,7 @@ def pictures_of(corpus: Corpus, split: str, films: Path | None = None) -> Pictur
 
 def examples_figure(
     examples: Sequence[ExampleQuery], durations: Mapping[str, float], pictures: Pictures | None = None
-) -> "Figure":
+) -> Figure:
     """For each query a row for each hit, best first: rank, name, score, where its moment lies, and frames of it.
 
     Right videos are green; on the line of the query's own video the true moment is framed in green too.
@@ -83,7 +80,7 @@ def examples_figure(
     return figure
 
 
-def _draw_line(axes: "Axes", example: ExampleQuery, hit: Hit, duration: float) -> None:
+def _draw_line(axes: Axes, example: ExampleQuery, hit: Hit, duration: float) -> None:
     """The time line of a video with the moment found and, in the query's own video, the true one."""
     axes.set(yticks=[], ylim=(0, 1))
     axes.tick_params(labelsize="small")
@@ -100,7 +97,7 @@ def _draw_line(axes: "Axes", example: ExampleQuery, hit: Hit, duration: float) -
     axes.set_xlim(0, duration)
 
 
-def draw_examples(inputs: PlotInput, settings: ExamplesSettings) -> "Figure":
+def draw_examples(inputs: PlotInput, settings: ExamplesSettings) -> Figure:
     """The best videos of a split for one query, after all stages of a system."""
     with inputs.encoded() as (packed, encoded):
         query = number_of(settings.query, "query", packed.query_names, packed.query_ids)

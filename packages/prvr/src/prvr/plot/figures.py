@@ -2,13 +2,12 @@
 
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from prvr.data.atomic import write_file
 from prvr.errors import DataError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RIGHT, WRONG = "tab:green", "0.65"
 """Colours of what is right and of all else."""
@@ -19,21 +18,18 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 _DATES = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}  # left out: the same figure, the same file
 
 
-def new_figure(width: float, height: float) -> "Figure":
+def new_figure(width: float, height: float) -> Figure:
     """An empty figure that draws itself with Agg.
 
     Args:
         width, height: the size in inches.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
-def save_figure(figure: "Figure", path: Path | str, dpi: int = 100) -> Path:
+def save_figure(figure: Figure, path: Path | str, dpi: int = 100) -> Path:
     """Writes a picture, whole or not at all.
 
     Args:

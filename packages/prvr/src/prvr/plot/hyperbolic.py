@@ -1,9 +1,10 @@
 """Texts, clips, frames and videos in the hyperbolic space of the entailment loss (HLFormer, figure 5)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from lorentz import dist0
@@ -20,9 +21,6 @@ from prvr.published.hlformer.cones import entailment
 from prvr.stages import EncodedSplit
 from prvr.training.checkpoint import load_best
 from prvr.types import VideoEmbedding, query_vectors
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def entailment_of(inputs: PlotInput) -> tuple[Any, bool]:
@@ -71,7 +69,7 @@ def lifted(term: Any, split: PackedSplit, encoded: EncodedSplit) -> tuple[dict[s
     return groups, float((term.violation(own, texts) == 0).double().mean())
 
 
-def draw_hyperbolic(inputs: PlotInput, settings: HyperbolicSettings) -> "Figure":
+def draw_hyperbolic(inputs: PlotInput, settings: HyperbolicSettings) -> Figure:
     """The hyperbolic space of a run on a split.
 
     Histograms of the distances from the origin, and the points in the Poincaré disk by HoroPCA, which keeps the origin

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from prvr.config.registry import Registry
-from prvr.config.strict import LARGE, MANY, SEED, record
+from prvr.config.strict import MANY, SEED, Count, Times, record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,8 +38,8 @@ class TrajectorySettings:
     """
 
     query: Id = "0"
-    candidates: Annotated[int, Field(ge=1, le=MANY)] | None = None
-    steps: Annotated[int, Field(ge=1, le=LARGE)] | None = None
+    candidates: Count | None = None
+    steps: Times | None = None
     panels: Annotated[int, Field(ge=2, le=100)] = 6
     seed: Seed | None = None
 

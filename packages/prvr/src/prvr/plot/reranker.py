@@ -2,10 +2,10 @@
 text-frame attention chooses frames (figure B).
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from prvr.errors import InputError
 from prvr.evaluation import ranked_rows
@@ -15,11 +15,8 @@ from prvr.plot.plots import AttentionSettings, TrajectorySettings
 from prvr.published.diffusionret.candidate_reranker import reranker_inputs
 from prvr.stages import best_columns
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-
-def draw_trajectory(inputs: PlotInput, settings: TrajectorySettings) -> "Figure":
+def draw_trajectory(inputs: PlotInput, settings: TrajectorySettings) -> Figure:
     """The values of x_k for the candidates of one query as bars, for some noise levels k; right ones are green.
 
     The candidates are chosen by the stages before the re-ranker, best first. It starts from the noise of
@@ -68,14 +65,12 @@ def draw_trajectory(inputs: PlotInput, settings: TrajectorySettings) -> "Figure"
     return figure
 
 
-def draw_attention(inputs: PlotInput, settings: AttentionSettings) -> "Figure":
+def draw_attention(inputs: PlotInput, settings: AttentionSettings) -> Figure:
     """The text-frame attention of a system's re-ranker over one video of a split.
 
     A row for each text that was written for the video, dark where it takes much of a frame; the moment that it speaks
     of is framed in green.
     """
-    from matplotlib.patches import Rectangle
-
     reranker = inputs.diffusion()[0].rerankers["t2v"].to(inputs.device)
     with inputs.encoded() as (packed, encoded):
         video = number_of(settings.video, "video", packed.video_ids)
@@ -86,7 +81,7 @@ def draw_attention(inputs: PlotInput, settings: AttentionSettings) -> "Figure":
         weights = reranker.pool.weights(text, frames, mask)[0, :, mask[0]].cpu().numpy()  # pyright: ignore[reportCallIssue]
         name, duration = packed.video_ids[video], float(packed.durations[video])
         labels = [brief(packed.captions[query], 60) for query in queries]
-        times = np.stack([packed.moments.start[queries], packed.moments.end[queries]], 1)
+        times = packed.windows[0, queries]
     timed = reranker.config.tokens != "both" and np.isfinite(duration)  # both: clips come first, then frames
     rows, columns = weights.shape
     figure = new_figure(10.0, 1.3 + 0.45 * rows)

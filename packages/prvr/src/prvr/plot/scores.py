@@ -2,11 +2,11 @@
 
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 
 from prvr.data.packed import PackedSplit
 from prvr.evaluation import ranked_rows
@@ -15,9 +15,6 @@ from prvr.plot.drawing import PlotInput
 from prvr.plot.figures import RIGHT, WRONG, new_figure
 from prvr.plot.plots import ScoresSettings
 from prvr.stages import EncodedSplit, Pipeline, ScoreMatrix
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def auc(right: Float[np.ndarray, " p"], wrong: Float[np.ndarray, " n"]) -> float:
@@ -66,7 +63,7 @@ def pair_scores(
     return right, wrong
 
 
-def draw_scores(inputs: PlotInput, settings: ScoresSettings) -> "Figure":
+def draw_scores(inputs: PlotInput, settings: ScoresSettings) -> Figure:
     """The scores of right and wrong pairs on a run's own corpus and on others, after each stage of the system.
 
     A histogram of right (green) and wrong (grey) pairs for each, all over the same range.
