@@ -1,22 +1,19 @@
 """Tables as files: those of papers, with the numbers that they print, and those that compare your own ideas."""
 
 from collections.abc import Mapping
-from dataclasses import field
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
-from pydantic.dataclasses import dataclass
 
 from prvr.config import ConfigError, preset_names, read_yaml_file, validated
-from prvr.config.load import read_yaml
-from prvr.config.strict import STRICT
+from prvr.config.strict import record
 from prvr.errors import InputError, unknown_name
 from prvr.evaluation.lists import IOUS
 from prvr.evaluation.metrics import RECALLS
 from prvr.types import Untrained
 
+_TABLES = Path(__file__).with_name("tables")
 _METRICS = {
     "r1": "R@1", "r5": "R@5", "r10": "R@10", "r100": "R@100",
     "sumr": "SumR", "rsum": "Rsum", "mdr": "MdR", "mnr": "MnR",
@@ -32,7 +29,7 @@ video (`svmr_`) and in the corpus (`vcmr_`) by the least overlap with the true o
 Kind = Literal["train", "stage", "evaluate", "checkpoint", "untrained", "plot", "history"]
 
 
-@dataclass(frozen=True, config=STRICT, kw_only=True)
+@record
 class DataSet:
     """A data set of a table.
 
@@ -48,7 +45,7 @@ class DataSet:
     """Training videos as published, for estimates where the corpus is not at hand."""
     queries: int | None = Field(default=None, ge=1)
     """Training queries as published."""
-    keys: dict[str, Any] = field(default_factory=dict)
+    keys: dict[str, Any] = Field(default_factory=dict)
     """Keys of every row on this set: how the authors read and report it."""
     protocol: str = ""
     """How the published numbers were selected and reported, shown beside them."""
@@ -58,29 +55,29 @@ class DataSet:
     """The set whose trained models are tested on this one. Of `keys`, `data.eval_split` alone counts then."""
 
 
-@dataclass(frozen=True, config=STRICT, kw_only=True)
+@record
 class Evaluation:
     """How a trained row is evaluated otherwise than at the end of its training."""
 
-    model: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = Field(default_factory=dict)
     """Keys of the retriever that its weights do not depend on, such as `clip_weight`."""
     stages: tuple[dict[str, Any], ...] = ()
     """Stages between the retriever and the trained stage of the row, as in the YAML file of a pipeline."""
-    diffusion: dict[str, Any] = field(default_factory=dict)
+    diffusion: dict[str, Any] = Field(default_factory=dict)
     """Settings of the trained stage of the row, for example `num_steps`."""
     ties: Literal["worst", "mean", "best"] = "worst"
 
 
-@dataclass(frozen=True, config=STRICT, kw_only=True)
+@record
 class Plot:
     """A picture of a trained row."""
 
     what: str
     """Name in `prvr.plot.PLOTS`."""
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
 
 
-@dataclass(frozen=True, config=STRICT, kw_only=True)
+@record
 class Row:
     """A row of a table: something to run, or numbers that are quoted.
 
@@ -95,7 +92,7 @@ class Row:
     """Heading above the row."""
     base: str | None = None
     """Preset or file; `{set}` in it stands for the name of the set. None = that of the table."""
-    keys: dict[str, Any] = field(default_factory=dict)
+    keys: dict[str, Any] = Field(default_factory=dict)
     over: str | None = None
     stage: dict[str, Any] | None = None
     """Keys of `prvr.published.diffusionret.RerankerRunConfig`; `base` names a preset of re-rankers."""
@@ -115,7 +112,7 @@ class Row:
     """Place in a sweep."""
     series: str = ""
     """The curve of a sweep that the row belongs to."""
-    published: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
+    published: dict[str, tuple[float | None, ...]] = Field(default_factory=dict)
     """By set, a number for each column; null = not printed, or not legible. In a file, the name of a row of the table
     `field` stands for its numbers."""
     note: str = ""
@@ -163,7 +160,7 @@ class Row:
         return None if self.quoted else self._ways[0] if self._ways else "train"
 
 
-@dataclass(frozen=True, config=STRICT, kw_only=True)
+@record
 class Sweep:
     """How a figure draws its rows: a metric over `Row.x`."""
 
@@ -171,7 +168,7 @@ class Sweep:
     column: str = "sumr"
 
 
-@dataclass(frozen=True, config=STRICT, kw_only=True)
+@record
 class Rule:
     """How arms are judged, in SumR and fixed before they are run; see `prvr.papers.judge`."""
 
@@ -183,26 +180,26 @@ class Rule:
     """Seeds that an undecided arm gets, once."""
 
 
-@dataclass(frozen=True, config=STRICT, kw_only=True)
+@record
 class Table:
     """A table, figure or algorithm of a paper, or with a `rule` arms: ideas that are compared with the first row."""
 
+    title: str
+    sets: tuple[str, ...]
+    rows: tuple[Row, ...]
     paper: str = ""
     item: str = ""
-    title: str
     base: str = ""
     columns: tuple[str, ...] = ()
-    sets: tuple[str, ...]
-    data_sets: dict[str, DataSet] = field(default_factory=dict)
+    data_sets: dict[str, DataSet] = Field(default_factory=dict)
     """Sets of this table alone, for example another split or corpus on which all rows are evaluated."""
-    keys: dict[str, Any] = field(default_factory=dict)
+    keys: dict[str, Any] = Field(default_factory=dict)
     seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
     """The seeds that are run where none are asked for."""
-    search: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    search: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
     """A key and its values: every row is trained with each, and shown with the best on the split that selects."""
     rule: Rule | None = None
     sweep: Sweep | None = None
-    rows: tuple[Row, ...]
     note: str = ""
     imports: tuple[str, ...] = ()
     """Modules of your own parts; `prvr papers` imports those of a file that it is given."""
@@ -265,7 +262,7 @@ def table_names() -> list[str]:
         >>> "hlformer-table-2" in table_names()
         True
     """
-    return sorted(entry.name.removesuffix(".yaml") for entry in _folder("tables").iterdir())
+    return sorted(path.stem for path in _TABLES.iterdir())
 
 
 def read_table(name: str | Path) -> Table:
@@ -283,22 +280,16 @@ def read_table(name: str | Path) -> Table:
         (('r1', 'r5', 'r10', 'r100', 'sumr'), 8)
     """
     path, name = Path(name), str(name)
-    if path.suffix in (".yaml", ".yml"):
-        return _table(read_yaml_file(path), name)
-    if name not in table_names():
-        raise InputError(unknown_name("table", name, table_names()))
-    text = (_folder("tables") / f"{name}.yaml").read_text(encoding="utf-8")
-    return _table(read_yaml(text, name), name)
-
-
-def _table(values: Mapping[str, Any], source: str) -> Table:
-    """A table of the values of a file; `arms` are rows that a rule judges."""
-    values = {"name": Path(source).stem, **values}
-    if "arms" in values:
+    if path.suffix not in (".yaml", ".yml"):
+        if name not in table_names():
+            raise InputError(unknown_name("table", name, table_names()))
+        path = _TABLES / f"{name}.yaml"
+    values = {"name": path.stem, **read_yaml_file(path)}
+    if "arms" in values:  # rows that a rule judges
         values |= {"rows": values.pop("arms"), "rule": values.get("rule") or {}}
     if isinstance(values.get("rows"), list):
-        values |= {"rows": [_with_published(row, values, source) for row in values["rows"]]}
-    return validated(Table, values, source)
+        values |= {"rows": [_with_published(row, values, name) for row in values["rows"]]}
+    return validated(Table, values, name)
 
 
 def _with_published(row: Any, table: Mapping[str, Any], source: str) -> Any:
@@ -309,24 +300,15 @@ def _with_published(row: Any, table: Mapping[str, Any], source: str) -> Any:
     field = read_table("field")
     if named not in (names := [each.name for each in field.rows]):
         raise ConfigError(f"{source}: {unknown_name('row of the table field', named, names)}")
-    every = {
-        name: dict(zip(field.columns, numbers, strict=True)) for name, numbers in field.row(named).published.items()
-    }
-    return {
-        **row,
-        "published": {
-            name: [every[name].get(column) for column in table.get("columns", ())]
-            for name in table.get("sets", ())
-            if name in every
-        },
-    }
+    published = {}
+    for name, numbers in field.row(named).published.items():
+        if name in table.get("sets", ()):
+            number_of = dict(zip(field.columns, numbers, strict=True))
+            published[name] = [number_of.get(column) for column in table.get("columns", ())]
+    return {**row, "published": published}
 
 
 def data_sets() -> Mapping[str, DataSet]:
     """The data sets that tables name, by name: those of the papers, and those that prvr draws."""
-    text = _folder("sets.yaml").read_text(encoding="utf-8")
-    return {name: validated(DataSet, values, f"set {name}") for name, values in read_yaml(text, "sets.yaml").items()}
-
-
-def _folder(name: str) -> Any:
-    return resources.files("prvr") / "papers" / name
+    sets = read_yaml_file(_TABLES.with_name("sets.yaml"))
+    return {name: validated(DataSet, values, f"set {name}") for name, values in sets.items()}
