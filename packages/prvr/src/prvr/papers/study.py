@@ -22,11 +22,10 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import torch
-import yaml
 from pydantic import Field
 
 from prvr import __version__
-from prvr.config import read_yaml_file, validated
+from prvr.config import config_to_dict, dump_config, read_yaml_file, validated
 from prvr.data.atomic import HALF_WRITTEN, owned, write_file
 from prvr.data.hashes import digest, hash_file
 from prvr.errors import DataError, PrvrError
@@ -118,7 +117,7 @@ class Study:
             return options
         stored = validated(Choices, read_yaml_file(self._file), str(self._file))
         for what in ("keys", "corpora"):
-            before, now = getattr(stored, what), dict(getattr(options, what))
+            before, now = getattr(stored, what), getattr(options, what)
             if now and now != before:
                 text = " ".join(f"{key}={value}" for key, value in before.items()) or "none"
                 raise DataError(
@@ -134,11 +133,11 @@ class Study:
             DataError: the study is packed, or the folder cannot be written.
         """
         self._expect_folder()
-        values: dict[str, Any] = {"keys": dict(choices.keys), "corpora": dict(choices.corpora), "root": choices.root}
-        if choices.checkpoints is not None:
-            values["checkpoints"] = str(choices.checkpoints)
+        values = config_to_dict(choices)
+        if choices.checkpoints is None:
+            del values["checkpoints"]
         if not self.exists or read_yaml_file(self._file) != values:
-            _write_yaml(self._file, values)
+            write_file(self._file, dump_config(values).encode())
 
     def result(self, run: Run) -> Result | None:
         """The result of a run; None where it is not finished.
@@ -209,7 +208,7 @@ class Study:
             **values,
             "settings": run.settings,
         }
-        _write_yaml(self._record_file(run.key), record)
+        write_file(self._record_file(run.key), dump_config(record).encode())
 
     def picture_file(self, run: Run) -> Path:
         """The file of the picture of a run."""
@@ -344,7 +343,3 @@ def weights_digest(folder: Path) -> str:
     """A hash of the weights in a folder, and of the configurations beside them, by which a checkpoint is recognised."""
     files = sorted(path for path in folder.rglob("*") if path.suffix == ".safetensors" or path.name == "config.json")
     return digest({file.relative_to(folder).as_posix(): hash_file(file) for file in files})[:16]
-
-
-def _write_yaml(path: Path, values: Mapping[str, Any]) -> None:
-    write_file(path, yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True).encode())
