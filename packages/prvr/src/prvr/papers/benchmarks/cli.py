@@ -1,7 +1,7 @@
 """`prvr convert benchmark`: public text-to-video benchmarks as corpora."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -25,9 +25,6 @@ from prvr.cli.convert import (
 from prvr.cli.folders import device_of
 from prvr.cli.options import Count, Device
 from prvr.papers.benchmarks import BENCHMARKS
-
-if TYPE_CHECKING:
-    from prvr.data import FeatureReader
 
 
 @group.command(
@@ -56,11 +53,15 @@ def benchmark(
         max_words: the maximum number of words of a caption (default: 32 or 64, as in the papers)
         allow_missing: omit videos without features, and list them
     """
+    from prvr.corpora.exported import is_export
+    from prvr.data import open_features
+    from prvr.data.features import BIGFILE, HDF5
     from prvr.encoders import VideoFeatures, open_featurizer
     from prvr.papers.benchmarks.conversion import convert_benchmark
 
-    rules = BENCHMARKS[name]
-    with _open_features(features) as reader:
+    rules, folder = BENCHMARKS[name], features.expanduser()
+    is_public = any((folder / file).exists() for file in (HDF5, BIGFILE[0])) and not is_export(folder)
+    with open_features(folder) if is_public else video_features(folder) as reader:
         encoder_name = text or (reader.encoder if isinstance(reader, VideoFeatures) else None)
         if encoder_name is None:
             raise CommandError(
@@ -87,13 +88,3 @@ def benchmark(
     preset = PIXELS if clip else rules.part.preset
     keys = clip_keys(clip, rules.part.preset) if clip else width_keys(preset, reader.dim, encoder.word_dim)
     show_next("prvr", "train", "--preset", preset, *place(report.path), *keys)
-
-
-def _open_features(path: Path) -> "FeatureReader":
-    from prvr.corpora.exported import is_export
-    from prvr.data import open_features
-    from prvr.data.features import BIGFILE, HDF5
-
-    path = path.expanduser()
-    is_public = any((path / name).exists() for name in (HDF5, BIGFILE[0])) and not is_export(path)
-    return open_features(path) if is_public else video_features(path)

@@ -13,8 +13,7 @@ from jaxtyping import Float32
 
 from prvr.corpora.annotations import Conversion, lengths
 from prvr.corpora.corpus_encoders import CorpusEncoders, Progress, joint_side, write_encoded
-from prvr.data.features import FeatureReader
-from prvr.data.layout import Caption, TextData
+from prvr.data import Caption, FeatureReader, TextData
 from prvr.encoders import TextFeaturizer, VideoFeatures
 from prvr.encoders.entries import SUFFIXES
 from prvr.errors import DataError

@@ -176,12 +176,12 @@ def read_uca(folder: Path) -> Annotations:
         DataError: a file is missing or of another form.
     """
     sentences = dict[str, list[tuple[str, Moment]]]()
-    splits = defaultdict[str, list[str]](list)
+    splits = dict[str, list[str]]()
     for split in ("train", "val", "test"):
         form = "{VIDEO: {duration, timestamps: [[START, END], ...], sentences}}"
         with _content(folder, f"UCFCrime_{split}.json", dict, form) as content:
+            splits[split] = list(content)
             for video, entry in content.items():
-                splits[split].append(video)
                 pairs = zip(entry["sentences"], entry["timestamps"], strict=True)
                 sentences[video] = [(text, _moment(times, entry["duration"])) for text, times in pairs]
     return _timed(folder, splits, sentences)
@@ -255,12 +255,9 @@ def _read_pickle(path: Path) -> Any:
                 raise ValueError("it numbers more objects than it holds")
             if "TUPLE" in operation.name:
                 raise ValueError("it has tuples, as calls of functions have; captions are plain lists and texts")
-        content = _PlainUnpickler(BytesIO(content), encoding="utf-8").load()
+        return _PlainUnpickler(BytesIO(content), encoding="utf-8").load()
     except Exception as error:  # a damaged pickle fails in many ways
         raise DataError(f"{path}: not a pickle of plain captions ({error}). Download it again.") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: expected a dictionary from video to captions, got {type(content).__name__}.")
-    return content
 
 
 for name, read, max_words, preset, title in (
