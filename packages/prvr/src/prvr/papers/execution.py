@@ -10,8 +10,7 @@ import torch
 
 from prvr.data import pack
 from prvr.errors import DataError, DivergedError, InputError, PrvrError
-from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation import EvaluationConfig, EvaluationReport, evaluate
 from prvr.evaluation.transfer import check_features
 from prvr.evaluation.zero_shot import evaluate_untrained
 from prvr.models import load_pretrained
@@ -161,7 +160,7 @@ def _reported(run: Run, study: Study, machine: Machine) -> EvaluationReport | No
         run.config.train, ties=run.details.get("ties", "worst"), caption_sets=corpus.is_benchmark
     )
     if run.kind == "untrained":
-        with closing(pack(corpus, split, cache_dir=cache_folder(run.config) / "packed")) as packed:
+        with pack(corpus, split, cache_dir=cache_folder(run.config) / "packed") as packed:
             return evaluate_untrained(run.details["score"], packed, how)
     if run.kind == "plot":
         from prvr.plot import draw, save_figure
@@ -170,7 +169,6 @@ def _reported(run: Run, study: Study, machine: Machine) -> EvaluationReport | No
         name, settings = run.details["plot"], dict(run.details["settings"])
         system = _system(run.over, study, machine)
         figure = draw(name, system, run.config, split, settings, device=machine.device)
-        study.results.mkdir(parents=True, exist_ok=True)
         save_figure(figure, study.picture_file(run))
         return None
     if run.kind == "evaluate" and run.over is not None:
@@ -181,7 +179,7 @@ def _reported(run: Run, study: Study, machine: Machine) -> EvaluationReport | No
             f"--dataset NAME --output {run.folder}"
         )
     system = _system(run, study, machine)
-    with closing(system.open_split(split, run.config)) as packed:
+    with system.open_split(split, run.config) as packed:
         return evaluate(system.pipeline, packed, how, device=machine.device)
 
 

@@ -18,8 +18,7 @@ from prvr.errors import DataError
 from prvr.evaluation.lists import IOUS
 from prvr.evaluation.moments import find_moments
 from prvr.reading import parse_record
-from prvr.stages.matrix import EncodedSplit
-from prvr.stages.pipelines import Pipeline
+from prvr.stages import EncodedSplit, Pipeline
 from prvr.types import FirstStage
 
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from prvr.config import AnyModelConfig, Config, LossConfig
-from prvr.corpora.corpus_encoders import DRAWN_COLLECTIONS
 from prvr.errors import PrvrError
 from prvr.evaluation.tables import new_table
 from prvr.models import build_retriever
@@ -62,7 +61,10 @@ def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -
     Raises:
         TrainingError, prvr.data.DataError: a width is that of the data, which are not there.
     """
-    videos, queries = _sizes(run, data)
+    videos, queries = data.videos, data.queries  # as published, where the corpus is neither at hand nor drawn
+    with suppress(PrvrError):
+        split = run_corpus(run.config).split("train")
+        videos, queries = len(split.video_ids), len(split.captions)
     captions = max(1, round(queries / videos)) if videos and queries else 5
     config = with_widths(run.config)
     train, read = config.train, config.data.captions_per_video
@@ -109,8 +111,11 @@ def plan_table(
         if not finished:
             unfinished += 1
             hours += costs[run.arm].hours if run.arm in costs else 0
-        label = Text(f"{run.kind}{', finished' * finished}: {_label(users)}")
-        plan.add_row(Text(run.key, no_wrap=True), label, *numbers)
+        what = "other rows are built on it"
+        if users:
+            others = sorted({cell.table.name for cell in users} - {users[0].table.name})
+            what = users[0].what + f" (also {', '.join(others)})" * bool(others)
+        plan.add_row(Text(run.key, no_wrap=True), Text(f"{run.kind}{', finished' * finished}: {what}"), *numbers)
     plan.caption = (
         f"a step: operations, 2 for each multiplication with its addition\n{len(runs)} runs, {unfinished} not finished"
     )
@@ -120,23 +125,6 @@ def plan_table(
             f"{hours:.1f} hours of training steps on {device}, one after the other"
         )
     return plan
-
-
-def _label(cells: Sequence[Cell]) -> str:
-    """What a run is for, in one line."""
-    if not cells:
-        return "other rows are built on it"
-    others = sorted({cell.table.name for cell in cells} - {cells[0].table.name})
-    return cells[0].what + (f" (also {', '.join(others)})" if others else "")
-
-
-def _sizes(run: Run, data: DataSet) -> tuple[int | None, int | None]:
-    """Videos and queries of the training split: of the corpus, where it is at hand or drawn, else as published."""
-    if run.config.data.root is not None or run.config.data.collection in DRAWN_COLLECTIONS:
-        with suppress(PrvrError):
-            split = run_corpus(run.config).split("train")
-            return len(split.video_ids), len(split.captions)
-    return data.videos, data.queries
 
 
 def random_batch(
@@ -156,22 +144,25 @@ def random_batch(
         torch.arange(max(lengths)) < torch.tensor(lengths)[:, None] for lengths in (frames, words)
     )
     stream = model.stream
-    return Batch(
-        stream=None if stream is None else torch.randn(videos, stream.max_rows, stream.dim, device=device),
-        stream_mask=None if stream is None else torch.ones(videos, stream.max_rows, dtype=torch.bool),
-        clips=torch.randn(videos, model.num_clips, model.video_dim, device=device),
-        frames=torch.randn(*valid_frames.shape, model.video_dim, device=device),
-        frame_mask=valid_frames,
-        words=(torch.zeros if model.stored_words else torch.randn)(*valid_words.shape, model.query_dim, device=device),
-        word_mask=valid_words,
-        query_to_video=owner,
-        video_ids=tuple(map(str, range(videos))),
-        query_ids=tuple(map(str, range(queries))),
-        captions=("",) * queries,
-        moments=torch.tensor([0.0, 1.0, 2.0], device=device).expand(queries, 3),
-        teacher=torch.randn(queries, videos, device=device),
-        teacher_frames=torch.randn(queries, max(frames), device=device),
-    ).to(device)  # the host counts what is valid first
+    stream_mask = None if stream is None else torch.ones(videos, stream.max_rows, dtype=torch.bool)
+    with torch.device(device):  # but for the masks: the host counts what is valid first
+        batch = Batch(
+            stream=None if stream is None else torch.randn(videos, stream.max_rows, stream.dim),
+            stream_mask=stream_mask,
+            clips=torch.randn(videos, model.num_clips, model.video_dim),
+            frames=torch.randn(*valid_frames.shape, model.video_dim),
+            frame_mask=valid_frames,
+            words=(torch.zeros if model.stored_words else torch.randn)(*valid_words.shape, model.query_dim),
+            word_mask=valid_words,
+            query_to_video=owner,
+            video_ids=tuple(map(str, range(videos))),
+            query_ids=tuple(map(str, range(queries))),
+            captions=("",) * queries,
+            moments=torch.tensor([0.0, 1.0, 2.0]).expand(queries, 3),
+            teacher=torch.randn(queries, videos),
+            teacher_frames=torch.randn(queries, max(frames)),
+        )
+    return batch.to(device)
 
 
 def _longest(model: AnyModelConfig, videos: int, captions: int, device: torch.device | str) -> Batch:

@@ -45,11 +45,8 @@ def seeds_test(
         >>> seeds_test(a, b, np.array([0, 1]))["r1"].value
         50.0
     """
-    cells, sizes = [], np.zeros(0)
-    for runs in (ranks_a, ranks_b):
-        hits = [per_video(hits_of(ranks), query_to_video) for ranks in runs]
-        cells.append(np.stack([sums for sums, _ in hits]))
-        sizes = hits[0][1]
+    _, sizes = per_video(hits_of(ranks_a[0]), query_to_video)
+    cells = [np.stack([per_video(hits_of(ranks), query_to_video)[0] for ranks in runs]) for runs in (ranks_a, ranks_b)]
     videos = len(sizes)
     queries = sizes.sum()
     free = len(ranks_a) + len(ranks_b) - 2
@@ -82,9 +79,8 @@ def holm(p_values: Sequence[float], tests: int | None = None) -> list[float]:
         >>> holm([0.04, 0.01, 0.03])
         [0.06, 0.03, 0.06]
     """
-    total, largest = len(p_values) if tests is None else tests, 0.0
-    corrected = [0.0] * len(p_values)
-    for place, number in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (total - place) * p_values[number]))
-        corrected[number] = largest
-    return corrected
+    values, total = np.array(p_values, float), len(p_values) if tests is None else tests
+    order = values.argsort(kind="stable")
+    factors = total - np.arange(len(values))
+    values[order] = np.maximum.accumulate(np.minimum(1, factors * values[order]))
+    return values.tolist()
