@@ -642,8 +642,8 @@ PRVR = (
     ),
     Mutant(
         "prvr/papers/runs.py",
-        "_deciding(self.config)[1] | _EARLIER",
-        "_deciding(self.config)[1]",
+        "_defaults(self.config) | _EARLIER",
+        "_defaults(self.config)",
         "results of an earlier default are not recognised",
         "prvr/test_papers.py::test_results_are_found_under_the_names_that_they_have",
     ),

@@ -4,17 +4,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from prvr import papers
 from prvr.cli.console import CommandError, import_options, is_quiet, show_next, stdout
 from prvr.cli.folders import check_corpus, device_of, open_corpus_of, threads
 from prvr.cli.options import Device, Keys, PictureFile, Several, Threads, Whole, import_listed, parsed_keys
-
-if TYPE_CHECKING:
-    from prvr.papers import Cell, Run
-
 
 group = App(name="papers")
 _TABLE = Parameter(name="TABLE", help="a name from `prvr papers list`, a YAML file, or `all`", required=True)
@@ -51,13 +48,12 @@ def list_tables(*tables: Annotated[str, Parameter(metavar="FILE.yaml")]) -> None
         tables: tables of your own (default: those of papers)
     """
     from prvr.evaluation.tables import new_table
-    from prvr.papers import read_table, table_names
 
     listing = new_table("tables and figures", None, ["name", "what", "data sets"], ["rows"])
     listing.columns[0].no_wrap = not tables  # names, not paths
     _import_parts_of(tables)
-    for name in tables or table_names():
-        table = read_table(name)
+    for name in tables or papers.table_names():
+        table = papers.read_table(name)
         rows = [row for row in table.rows if row.kind is not None and not row.hidden]
         listing.add_row(name, table.heading, " ".join(table.sets), str(len(rows)))
     stdout().print(listing)
@@ -80,12 +76,11 @@ def plan(
         commands: print one command per run instead, to be spread over machines; an empty line separates runs from those
             that need them
     """
-    from prvr.papers import distinct_runs
     from prvr.papers.plan import plan_table
 
     selected = _Selected(args, tables, keys)
     cells = selected.cells()
-    runs = distinct_runs(cells)
+    runs = papers.distinct_runs(cells)
     if not commands:
         stdout().print(plan_table(runs, cells, selected.study, device=device_of(args.device), measure=measure))
         return
@@ -114,38 +109,38 @@ def run(
     Args:
         only: only these runs, by the keys that `plan` prints
     """
-    from prvr.papers import Machine, distinct_runs, perform_all
     from prvr.training import no_progress, terminal_bar
 
     selected = _Selected(args, tables, keys)
     study = selected.study
     if study is None:
         raise CommandError("--output is missing. Pass the folder of a study, new or existing.")
-    cells, done, failures = selected.cells(), set[str](), dict[str, str]()
-    runs = distinct_runs(cells)
-    if only is not None:
-        if unknown := set(only) - {run.key for run in runs}:
-            raise CommandError(f"--only {' '.join(sorted(unknown))}: no such runs; `prvr papers plan` prints the keys.")
-        runs = [run for run in runs if run.key in only]
-    names = dict[str, str]()
+    names, done, failures = dict[str, str](), set[str](), dict[str, str]()
 
-    def announce(number: int, run: "Run") -> None:
+    def announce(number: int, run: "papers.Run") -> None:
         if not is_quiet():
             print(f"[{number}/{len(runs)}] {run.key}  {names.get(run.key, 'needed by other rows')}", flush=True)
 
-    machine = Machine(device_of(args.device), no_progress if is_quiet() else terminal_bar)
-    while not failures and not done.issuperset(run.key for run in runs):
+    machine = papers.Machine(device_of(args.device), no_progress if is_quiet() else terminal_bar)
+    while True:
+        cells = selected.cells()  # what is finished may be a reason for more seeds
+        runs = papers.distinct_runs(cells)
         names = {cell.run.key: cell.label for cell in reversed(cells) if cell.run is not None}
+        if only is not None:
+            if unknown := set(only) - {run.key for run in runs}:
+                raise CommandError(
+                    f"--only {' '.join(sorted(unknown))}: no such runs; `prvr papers plan` prints the keys."
+                )
+            runs = [run for run in runs if run.key in only]
+        if failures or done.issuperset(run.key for run in runs):
+            break
         for config in {(run.config.data.root, run.config.data.collection): run.config for run in runs}.values():
             check_corpus(open_corpus_of(config))  # a missing or damaged one is noticed before the first run
         study.expect_same_inputs(runs)
         study.begin(selected.choices)
         with threads(thread_count):
-            failures = perform_all(runs, study, machine, announce)
+            failures = papers.perform_all(runs, study, machine, announce)
         done |= {run.key for run in runs}
-        if args.seeds is None and only is None:  # what is finished may be a reason for more seeds
-            cells = selected.cells()
-            runs = distinct_runs(cells)
     if failures:
         reasons = "; ".join(f"{key}: {reason}" for key, reason in failures.items())
         raise CommandError(f"{len(failures)} of {len(runs)} runs are not finished. {reasons}")
@@ -172,21 +167,20 @@ def show(
         format: how to print it
         plot: also draw a sweep as curves
     """
-    from prvr.papers import latex, markdown, read_table, shown, terminal_tables
     from prvr.papers.show import sweep_picture
 
     selected = _Selected(args, tables, keys)
     if selected.study is not None and not selected.study.exists:
         raise CommandError("--output: expected a study; `prvr papers run` makes one.")
     for name in selected.tables:
-        table = read_table(name)
+        table = papers.read_table(name)
         cells = selected.cells_of(name, table.seeds[:1])  # all finished seeds are shown
-        parts = list(shown(selected.study, cells, selected.choices))
+        parts = list(papers.shown(selected.study, cells, selected.choices))
         for part in parts:
             if format != "terminal":
-                print(markdown(part) if format == "markdown" else latex(part))
+                print(papers.markdown(part) if format == "markdown" else papers.latex(part))
                 continue
-            for printed in terminal_tables(part):
+            for printed in papers.terminal_tables(part):
                 stdout().print()
                 stdout().print(printed)
         if plot is not None:
@@ -206,9 +200,7 @@ def pack(study: Path, /, *, output: Annotated[Path | None, Parameter(metavar="FI
         study: the folder of a study
         output: the file (default: STUDY.tar.xz)
     """
-    from prvr.papers import Study
-
-    opened = Study(study)
+    opened = papers.Study(study)
     file = output or opened.path.with_name(f"{opened.path.resolve().name}.tar.xz")
     opened.pack(file)
     print(file)
@@ -229,39 +221,33 @@ class _Selected:
     """
 
     def __init__(self, args: Selection, tables: Sequence[str], keys: Mapping[str, str]) -> None:
-        from prvr.papers import Choices, Study, table_names
-
         self.args, self.table_args, self.keys = args, tables, keys
         _import_parts_of(tables)
-        self.tables = table_names() if tables == ("all",) else list(tables)
+        self.tables = papers.table_names() if tables == ("all",) else list(tables)
         corpora = dict[str, str]()
         for text in args.corpus:
             name, equals, collection = text.partition("=")
             if not equals or not collection:
                 raise CommandError(f"--corpus {text}: expected SET=COLLECTION, for example tvr=my-tvr.")
             corpora[name] = collection
-        root = None if args.data_root is None else str(Path(args.data_root).expanduser().resolve())
-        checkpoints = args.checkpoints and args.checkpoints.expanduser().resolve()
-        choices = Choices(parsed_keys(keys), corpora, root, checkpoints)
-        self.study = None if args.output is None else Study(args.output)
+        choices = papers.Choices(parsed_keys(keys), corpora, args.data_root, args.checkpoints)
+        self.study = None if args.output is None else papers.Study(args.output)
         self.choices = choices if self.study is None else self.study.choices(choices)
 
-    def cells(self) -> "list[Cell]":
+    def cells(self) -> "list[papers.Cell]":
         """The cells of all tables."""
         return [cell for name in self.tables for cell in self.cells_of(name, self.args.seeds)]
 
-    def cells_of(self, name: str, seeds: Sequence[int] | None) -> "list[Cell]":
+    def cells_of(self, name: str, seeds: Sequence[int] | None) -> "list[papers.Cell]":
         """The cells of a table; of several tables, each has those of the chosen sets that it can run on."""
-        from prvr.papers import cells_of, due_cells, read_table
-
-        table, sets = read_table(name), self.args.sets
+        table, sets = papers.read_table(name), self.args.sets
         if sets is not None and len(self.tables) > 1:
             sets = [name for name in sets if table.runs_on(name)]
         if seeds is None and self.study is not None:
-            return due_cells(self.study, table, self.choices, sets)
-        return cells_of(table, self.choices, sets=sets, seeds=seeds or table.seeds)
+            return papers.due_cells(self.study, table, self.choices, sets)
+        return papers.cells_of(table, self.choices, sets=sets, seeds=seeds or table.seeds)
 
-    def command(self, run: "Run") -> list[str]:
+    def command(self, run: "papers.Run") -> list[str]:
         """The words after `prvr` that perform one run."""
         args = {name.replace("_", "-"): value for name, value in vars(self.args).items() if value not in (None, "auto")}
         words = ["papers", "run", *self.table_args]

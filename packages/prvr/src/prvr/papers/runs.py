@@ -5,12 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import AfterValidator
 from pydantic_core import to_jsonable_python
 
 from prvr.config import Config, LossConfig, config_to_dict, flat, load_config
 from prvr.config.load import read_values, set_key
+from prvr.config.strict import record
 from prvr.data.hashes import digest
 from prvr.errors import InputError, unknown_name
 from prvr.papers.table import DataSet, Evaluation, Kind, Row, Table, data_sets
@@ -22,11 +24,15 @@ _EARLIER = {"model.compat.lorentz_start": "printed"}
 """Keys whose default is not what runs did before there was the key: what these did."""
 _OF_A_CHECKPOINT = ("data.", "train.eval_")
 """What the keys begin with that decide how a checkpoint is evaluated, or the joint encoder alone."""
-_READY: tuple[Kind | None, ...] = ("checkpoint", "untrained")
+READY: tuple[Kind | None, ...] = ("checkpoint", "untrained")
 """Kinds of rows that are evaluated and need no training."""
 
 
-@dataclass(frozen=True)
+_Absolute = AfterValidator(lambda path: type(path)(Path(path).expanduser().resolve()))
+"""So that a run can be opened from any folder."""
+
+
+@record
 class Choices:
     """What a user chooses for all rows of a study.
 
@@ -40,8 +46,8 @@ class Choices:
 
     keys: Mapping[str, Any] = field(default_factory=dict)
     corpora: Mapping[str, str] = field(default_factory=dict)
-    root: str | None = None
-    checkpoints: Path | None = None
+    root: Annotated[str, _Absolute] | None = None
+    checkpoints: Annotated[Path, _Absolute] | None = None
 
 
 @dataclass(frozen=True)
@@ -71,9 +77,9 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """All that decides the result but the seed, as dotted keys; what is not trained brings its model along."""
         settings = {"kind": self.kind, **flat({self.kind: dict(self.details)})}
-        prefixes = _OF_A_CHECKPOINT if self.kind in _READY else ("",)
-        settings |= {key: value for key, value in _deciding(self.config)[0].items() if key.startswith(prefixes)}
-        settings |= _deciding(self.stage, "stage.")[0]
+        prefixes = _OF_A_CHECKPOINT if self.kind in READY else ("",)
+        settings |= {key: value for key, value in _deciding(self.config).items() if key.startswith(prefixes)}
+        settings |= _deciding(self.stage, "stage.")
         return settings if self.over is None else settings | {"over": self.over.arm}
 
     @cached_property
@@ -82,7 +88,7 @@ class Run:
 
         Keys that a later version adds leave it as it is where they have the value that changes nothing.
         """
-        defaults = _deciding(self.config)[1] | _EARLIER | _deciding(self.stage, "stage.")[1]
+        defaults = _defaults(self.config) | _EARLIER | _defaults(self.stage, "stage.")
         changed = {key: value for key, value in self.settings.items() if key not in defaults or defaults[key] != value}
         return digest(changed)[:12]
 
@@ -173,8 +179,8 @@ def distinct_runs(cells: Sequence[Cell]) -> list[Run]:
 
 def _run(table: Table, row: Row, name: str, sets: Mapping[str, DataSet], choices: Choices, seed: int) -> Run | None:
     """The run of a row on a set; where the set is a target out of domain, the evaluation of its source's run."""
-    data = sets[name]
-    if row.kind in (None, "history"):
+    data, kind = sets[name], row.kind
+    if kind in (None, "history"):
         return None
     if data.trained_on is not None:
         source = _run(table, row, data.trained_on, sets, choices, seed)
@@ -186,44 +192,50 @@ def _run(table: Table, row: Row, name: str, sets: Mapping[str, DataSet], choices
         if source.kind in ("plot", "untrained"):
             return replace(source, config=config)
         return Run("evaluate", config, seed, config_to_dict(Evaluation()), over=source)
-    if row.over is not None:
-        base = _run(table, table.row(row.over), name, sets, choices, seed)
-        return None if base is None else _over(table, row, base, choices)
-    config = _config(table, row, name, data, choices, seed)
-    if row.untrained is not None:
-        return Run("untrained", config, seed, {"score": row.untrained}) if seed == 0 else None
-    if row.checkpoint is None:
-        teacher = None if row.teacher is None else _run(table, table.row(row.teacher), name, sets, choices, seed)
-        return Run("train", config, seed, over=teacher)
-    if choices.checkpoints is None or seed != 0:  # a checkpoint has been trained, with whatever seed
+    below = row.over or row.teacher
+    over = None if below is None else _run(table, table.row(below), name, sets, choices, seed)
+    if row.over is None:
+        config = _config(table, row, name, data, choices, seed)
+    elif over is None:
         return None
-    label = row.checkpoint.format(set=data.preset or name)
-    return Run("checkpoint", config, seed, {"checkpoint": label}, folder=choices.checkpoints / label)
-
-
-def _over(table: Table, row: Row, base: Run, choices: Choices) -> Run:
-    """The run of a row that builds on that of another row."""
-    if row.stage is not None:
-        user = {key.removeprefix("stage."): value for key, value in choices.keys.items() if key.startswith("stage.")}
-        own = flat(row.stage)
-        preset = flat(read_values(own.pop("base"))[1]) if "base" in own else {}
-        values: dict[str, Any] = {}
-        for key, value in (preset | user | own | {"train.seed": base.seed}).items():
-            set_key(values, key, value, key)
-        stage = reranker_run_config(values, width=base.config.model.width, source=f"{table.name}: {row.name}")
-        return Run("stage", base.config, base.seed, stage=stage, over=base)
-    if row.plot is not None:
+    else:
+        config = over.config
+    if kind in READY and (seed != 0 or (kind == "checkpoint" and choices.checkpoints is None)):
+        return None  # nothing is trained: one seed is enough
+    details, stage, folder = dict[str, Any](), None, None
+    if row.untrained is not None:
+        details["score"] = row.untrained
+    elif row.checkpoint is not None and choices.checkpoints is not None:
+        details["checkpoint"] = label = row.checkpoint.format(set=data.preset or name)
+        folder = choices.checkpoints / label
+    elif row.plot is not None:
         PLOTS[row.plot.what]  # an unknown one is refused
-        return Run("plot", base.config, base.seed, {"plot": row.plot.what, "settings": row.plot.settings}, over=base)
-    assert row.evaluate is not None
-    return Run("evaluate", base.config, base.seed, config_to_dict(row.evaluate), over=base)
+        details = {"plot": row.plot.what, "settings": row.plot.settings}
+    elif row.evaluate is not None:
+        details = config_to_dict(row.evaluate)
+    elif row.stage is not None:
+        stage = _stage(table, row, row.stage, choices, config.model.width, seed)
+    return Run(kind, config, seed, details, stage, over, folder)
+
+
+def _stage(
+    table: Table, row: Row, keys: Mapping[str, Any], choices: Choices, width: int, seed: int
+) -> RerankerRunConfig:
+    """The resolved configuration of re-rankers: preset, user, row, in this order."""
+    user = {key.removeprefix("stage."): value for key, value in choices.keys.items() if key.startswith("stage.")}
+    own = flat(keys)
+    preset = flat(read_values(own.pop("base"))[1]) if "base" in own else {}
+    values: dict[str, Any] = {}
+    for key, value in (preset | user | own | {"train.seed": seed}).items():
+        set_key(values, key, value, key)
+    return reranker_run_config(values, width=width, source=f"{table.name}: {row.name}")
 
 
 def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, seed: int) -> Config:
     """The resolved configuration of a row: preset, table, set, user, row, in this order."""
     base = (row.base or table.base).format(set=data.preset or name)
     user = {key: value for key, value in choices.keys.items() if not key.startswith("stage.")}
-    if row.kind in _READY:
+    if row.kind in READY:
         user = {key: value for key, value in user.items() if key.startswith(_OF_A_CHECKPOINT)}
     keys = {**flat(table.keys), **data.keys, **user, **flat(row.keys), "train.seed": seed}
     if row.teacher is not None:
@@ -232,7 +244,7 @@ def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, 
     if row.epochs == "by_cost":
         assert row.cost is not None
         config = load_config(base, keys | {"train.epochs": max(1, round(config.train.epochs / row.cost))}, shared=True)
-    if (table.rule is not None or table.search) and row.kind not in _READY and config.train.protocol == "paper":
+    if (table.rule is not None or table.search) and row.kind not in READY and config.train.protocol == "paper":
         raise InputError(
             f"{table.name}: {row.name!r} on {data.title}: train.protocol=paper selects on the split that is reported, "
             "but arms are judged and values are chosen before it is seen: set train.protocol to val or holdout"
@@ -241,42 +253,40 @@ def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, 
 
 
 def _with_data(config: Config, name: str, data: DataSet, choices: Choices) -> Config:
-    """The configuration with the corpus of a set; its root is absolute, so that a run can be opened from any folder."""
+    """The configuration with the corpus of a set."""
     collection = choices.corpora.get(name, data.collection)
-    root = None if choices.root is None else str(Path(choices.root).expanduser().resolve())
-    read = replace(config.data, root=root)
+    read = replace(config.data, root=choices.root)
     if collection is not None and collection != read.collection:
         read = replace(read, collection=collection, feature=None)
     return replace(config, data=read)
 
 
-def _deciding(record: Any, prefix: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
-    """The keys of a configuration that decide what a run finds: their values, and their defaults if they have one.
+def _deciding(config: Any, prefix: str = "") -> dict[str, Any]:
+    """The keys of a configuration that decide what a run finds, with their values.
 
     The names of runs, the seed, and keys that say where things are and how fast they go are left out.
 
     Args:
-        record: the configuration; None has no keys.
+        config: the configuration; None has no keys.
         prefix: stands before the keys.
     """
-    if record is None:
-        return {}, {}
+    if config is None:
+        return {}
     left_out = {*MAY_CHANGE, "name", "train.seed", "retriever", "reranker.trained_on"}
-    everything = flat(config_to_dict(record))
+    everything = flat(config_to_dict(config))
     blocks = {block["space"] for block in everything.get("model.blocks", ())}
     if "lorentz" not in blocks or everything["model.compat.lorentz"] == "released":
         left_out.add("model.compat.lorentz_start")
     if everything.get("model.start") != "kernel":  # nothing is fitted
         left_out |= {key for key in everything if key.startswith(("fit.", "model.path."))}
-    values = {prefix + key: value for key, value in everything.items() if key not in left_out}
-    return values, {key: value for key, value in _defaults(record, prefix).items() if key in values}
+    return {prefix + key: value for key, value in everything.items() if key not in left_out}
 
 
-def _defaults(record: Any, prefix: str = "") -> dict[str, Any]:
-    """The defaults of a record and of the records inside it, by dotted key, as plain values."""
+def _defaults(config: Any, prefix: str = "") -> dict[str, Any]:
+    """The defaults of a record and of the records inside it, by dotted key, as plain values; None has none."""
     defaults: dict[str, Any] = {}
-    for name, field_info in record.__pydantic_fields__.items():
-        value = getattr(record, name)
+    for name, field_info in getattr(config, "__pydantic_fields__", {}).items():
+        value = getattr(config, name)
         if isinstance(value, LossConfig):
             defaults |= flat(config_to_dict(LossConfig().terms), prefix=f"{prefix}{name}.")
         elif dataclasses.is_dataclass(value):
