@@ -9,7 +9,6 @@ from operator import attrgetter
 import numpy as np
 
 from prvr.evaluation.compare import matched_ranks
-from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import Difference
 from prvr.papers.runs import Cell, Choices, cells_of
 from prvr.papers.several_seeds import holm, seeds_test
@@ -22,19 +21,14 @@ class Finished:
     """The results of a row on a data set.
 
     Args:
-        cell: the row; of one with a search, with the value that was chosen. None where nothing can be chosen yet.
+        cell: the row; of one with a search, with the value that was chosen, and without a run where none can be yet.
         results: by seed, of finished runs.
         selection: SumR on the split that selects, by seed.
     """
 
-    cell: Cell | None
+    cell: Cell
     results: Mapping[int, Result]
     selection: Mapping[int, float]
-
-    def ranks(self, seeds: Sequence[int], like: EvaluationReport) -> np.ndarray:
-        """The ranks of some seeds, `(s, q)`, in the order of the queries of another report."""
-        reports = [report for seed in seeds if (report := self.results[seed].report) is not None]
-        return np.stack([matched_ranks(like, report) for report in reports])
 
 
 @dataclass(frozen=True)
@@ -54,18 +48,6 @@ class Verdict:
     base: Difference | None = None
     control: Difference | None = None
     corrected: float | None = field(default=None, kw_only=True)
-
-
-def _finished_cell(study: Study | None, cell: Cell) -> Finished:
-    results, selection = dict[int, Result](), dict[int, float]()
-    if study is not None and cell.arm is not None:
-        for seed in study.seeds(cell.arm):
-            run = None if cell.run is None else replace(cell.run, seed=seed)
-            if (result := study.stored(cell.arm, seed) if run is None else study.result(run)) is not None:
-                results[seed] = result
-            if (score := study.selection(cell.arm, seed)) is not None:
-                selection[seed] = score
-    return Finished(cell, results, selection)
 
 
 def verdicts(table: Table, finished: Mapping[str, Finished]) -> dict[str, Verdict]:
@@ -134,7 +116,8 @@ def _verdict(row: Row, table: Table, rule: Rule, finished: Mapping[str, Finished
         if text := diverged(seeds):
             return Verdict(text, seeds)
         differences = tuple(_difference(other, arm, seeds) for other in others)
-        decisions = [_decision(difference, sign, rule) for difference in differences]
+        gains = (sorted((sign * one.interval.low, sign * one.interval.high)) for one in differences)
+        decisions = ["keep" if low > 0 else "drop" if high < rule.least_gain else "open" for low, high in gains]
         if last or "open" not in decisions or "drop" in decisions or not rule.more_seeds:
             break
         seeds = (*seeds, *rule.more_seeds)
@@ -147,15 +130,10 @@ def _verdict(row: Row, table: Table, rule: Rule, finished: Mapping[str, Finished
 
 def _difference(other: Finished, arm: Finished, seeds: Sequence[int]) -> Difference:
     """The arm less another row, in SumR."""
-    like = other.results[seeds[0]].report
-    assert like is not None
-    return seeds_test(other.ranks(seeds, like), arm.ranks(seeds, like), like.query_to_video)["sumr"]
-
-
-def _decision(difference: Difference, sign: int, rule: Rule) -> str:
-    """The decision on the interval of a gain: keep, drop, or open."""
-    low, high = sorted((sign * difference.interval.low, sign * difference.interval.high))
-    return "keep" if low > 0 else "drop" if high < rule.least_gain else "open"
+    reports = [[report for seed in seeds if (report := row.results[seed].report)] for row in (other, arm)]
+    like = reports[0][0]
+    of_other, of_arm = (np.stack([matched_ranks(like, report) for report in of_row]) for of_row in reports)
+    return seeds_test(of_other, of_arm, like.query_to_video)["sumr"]
 
 
 def due_cells(study: Study, table: Table, choices: Choices, sets: Sequence[str] | None = None) -> list[Cell]:
@@ -193,6 +171,19 @@ def finished_rows(study: Study | None, cells: Sequence[Cell]) -> Iterator[tuple[
         for row, values in groupby(own, attrgetter("row.name")):
             entries = [_finished_cell(study, cell) for cell in values]
             common = set.intersection(*(set(entry.selection) for entry in entries))
-            best = max(entries, key=lambda entry: sum(entry.selection[seed] for seed in common))
-            rows[row] = best if common or len(entries) == 1 else Finished(None, {}, {})
+            rows[row] = max(entries, key=lambda entry: sum(entry.selection[seed] for seed in common))
+            if len(entries) > 1 and not common:
+                rows[row] = Finished(replace(entries[0].cell, run=None), {}, {})
         yield name, rows
+
+
+def _finished_cell(study: Study | None, cell: Cell) -> Finished:
+    results, selection = dict[int, Result](), dict[int, float]()
+    if study is not None and cell.arm is not None:
+        for seed in study.seeds(cell.arm):
+            run = None if cell.run is None else replace(cell.run, seed=seed)
+            if (result := study.stored(cell.arm, seed) if run is None else study.result(run)) is not None:
+                results[seed] = result
+            if (score := study.selection(cell.arm, seed)) is not None:
+                selection[seed] = score
+    return Finished(cell, results, selection)

@@ -14,8 +14,8 @@ from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import Difference
 from prvr.evaluation.tables import TIES, new_table
 from prvr.papers.judge import Finished, Verdict, finished_rows, verdicts
-from prvr.papers.runs import Cell, Choices
-from prvr.papers.study import Result, Study
+from prvr.papers.runs import READY, Cell, Choices
+from prvr.papers.study import Study
 from prvr.papers.table import COLUMNS, Row, Table
 
 if TYPE_CHECKING:
@@ -115,42 +115,37 @@ def shown(study: Study | None, cells: Sequence[Cell], choices: Choices) -> Itera
         choices: what was chosen for all rows.
     """
     for name, finished in finished_rows(study, cells):
-        rows = {cell.row.name: cell for cell in cells if cell.set_name == name and not cell.row.hidden}
-        first = next(iter(rows.values()))
-        table = first.table
-        judged = dict[str, tuple[str, ...]]()
+        entries = [entry for entry in finished.values() if not entry.cell.row.hidden]
+        first = entries[0].cell
+        table, judged = first.table, dict[str, tuple[str, ...]]()
+        headings = _JUDGED if table.rule else ("source",) * any(row.source for row in table.rows)
         if table.rule:
-            verdict_of = verdicts(table, finished)
-            judged = {row: _judged(cell.row, verdict_of.get(row)) for row, cell in rows.items()}
-        elif any(row.source for row in table.rows):
-            judged = {row: (cell.row.source,) for row, cell in rows.items()}
-        lines, group = list[Line](), ""
-        for row, cell in rows.items():
-            group = cell.row.group or group
-            if not cell.row.quoted or name in cell.row.published:
-                lines.append(_line(cell, group, finished[row].results, judged.get(row, ())))
+            judged = {row: _judged(table.row(row), verdict) for row, verdict in verdicts(table, finished).items()}
+        elif headings:
+            judged = {row.name: (row.source,) for row in table.rows}
+        rows, lines, group = list[Finished](), list[Line](), ""
+        for entry in entries:
+            row = entry.cell.row
+            group = row.group or group
+            if not row.quoted or name in row.published:
+                rows.append(entry)
+                lines.append(_line(entry, group, judged.get(row.name, ("",) * len(headings))))
                 group = ""
-        results = [result for row in rows for result in finished[row].results.values()]
-        report = next((result.report for result in results if result.report is not None), None)
-        shown_rows = [rows[line.name] for line in lines]
-        notes = [*_notes(shown_rows, lines, results, report, choices), *_chosen(table, finished)]
-        for row in rows:
-            if seeds := [str(seed) for seed, result in finished[row].results.items() if result.diverged]:
-                notes.append(f"{row}: the training diverged with seed {', '.join(seeds)}, which is omitted")
+        reports = (result.report for entry in rows for result in entry.results.values())
+        report = next(filter(None, reports), None)
+        notes = (*_notes(first, rows, lines, report, choices), *_chosen(table, finished), *_diverged(rows))
         yield Shown(
             f"{table.heading}. {first.data.title}",
             table.columns,
             tuple(lines),
-            tuple(notes),
+            notes,
             None if report is None else report.chance,
-            _JUDGED if table.rule else ("source",) * bool(judged),
+            headings,
         )
 
 
-def _judged(row: Row, verdict: Verdict | None) -> tuple[str, ...]:
+def _judged(row: Row, verdict: Verdict) -> tuple[str, ...]:
     """The cells of a row below `_JUDGED`."""
-    if verdict is None:
-        return ("",) * len(_JUDGED)
 
     def interval(difference: Difference | None) -> str:
         if difference is None:
@@ -166,7 +161,7 @@ def _judged(row: Row, verdict: Verdict | None) -> tuple[str, ...]:
 def _chosen(table: Table, finished: Mapping[str, Finished]) -> Iterator[str]:
     """The values of a search that were chosen, and what the columns of verdicts mean."""
     for key, values in table.search.items():
-        chosen = {name: row.cell.value for name, row in finished.items() if row.cell is not None and row.cell.run}
+        chosen = {name: row.cell.value for name, row in finished.items() if row.cell.run is not None}
         edges = (values[0], values[-1])
         parts = [f"{name} {value}{' (edge of the search)' * (value in edges)}" for name, value in chosen.items()]
         tried = ", ".join(map(str, values))
@@ -178,14 +173,20 @@ def _chosen(table: Table, finished: Mapping[str, Finished]) -> Iterator[str]:
         )
 
 
-def _line(cell: Cell, group: str, results: Mapping[int, Result], judged: tuple[str, ...]) -> Line:
-    row, columns = cell.row, cell.table.columns
-    reports = [result.report for result in results.values() if result.report is not None]
+def _diverged(rows: Sequence[Finished]) -> Iterator[str]:
+    for entry in rows:
+        if seeds := [str(seed) for seed, result in entry.results.items() if result.diverged]:
+            yield f"{entry.cell.row.name}: the training diverged with seed {', '.join(seeds)}, which is omitted"
+
+
+def _line(entry: Finished, group: str, judged: tuple[str, ...]) -> Line:
+    row, columns, results = entry.cell.row, entry.cell.table.columns, entry.results.values()
+    reports = [result.report for result in results if result.report is not None]
     values = [[x for report in reports if (x := _metric(report, column)) is not None] for column in columns]
     ours = [Number(tuple(each)) if each else None for each in values]
-    published = row.published.get(cell.set_name, (None,) * len(columns))
-    picture = next((str(result.picture) for result in results.values() if result.picture is not None), None)
-    return Line(group, row.name, tuple(results), tuple(ours), published, picture, judged)
+    published = row.published.get(entry.cell.set_name, (None,) * len(columns))
+    picture = next((str(result.picture) for result in results if result.picture is not None), None)
+    return Line(group, row.name, tuple(entry.results), tuple(ours), published, picture, judged)
 
 
 def _metric(report: EvaluationReport, column: str) -> float | None:
@@ -201,39 +202,39 @@ def _metric(report: EvaluationReport, column: str) -> float | None:
 
 
 def _notes(
-    cells: Sequence[Cell],
+    first: Cell,
+    rows: Sequence[Finished],
     lines: Sequence[Line],
-    results: Sequence[Result],
     report: EvaluationReport | None,
     choices: Choices,
 ) -> Iterator[str]:
-    table, data = cells[0].table, cells[0].data
+    table, data = first.table, first.data
     if data.protocol and any(number is not None for line in lines for number in line.published):
         yield f"published: {data.protocol}"
     if data.about:
         yield data.about
-    config = next((cell.run.config for cell in cells if cell.run is not None), None)
+    config = next((entry.cell.run.config for entry in rows if entry.cell.run is not None), None)
     if report is not None and config is not None:
         protocol = _PROTOCOLS[config.train.protocol]
         if config.train.average:
             protocol = f"mean of the weights at the ends of the last {config.train.average} epochs, none chosen"
-        trained = any(result.record["kind"] not in ("checkpoint", "untrained") for result in results)
+        kinds = {result.record["kind"] for entry in rows for result in entry.results.values()}
         yield (
-            f"ours: {f'{protocol}; ' * trained}{report.split}, {len(report.query_ids):,} queries, "
+            f"ours: {f'{protocol}; ' * bool(kinds - {*READY})}{report.split}, {len(report.query_ids):,} queries, "
             f"{len(report.video_ids):,} videos; {TIES[report.ties]}; chance SumR {report.chance:.1f}"
         )
     if seeds := {line.seeds for line in lines if line.seeds}:
         most = max(seeds, key=len)
         fewer = [line.name for line in lines if line.seeds and line.seeds != most]
         yield f"seeds {', '.join(map(str, most))}" + (f"; not all of {', '.join(fewer)}" if fewer else "")
-    if past := [cell.row.name for cell in cells if cell.row.history]:
+    if past := [entry.cell.row.name for entry in rows if entry.cell.row.history]:
         yield f"results of code that is not part of this version: {', '.join(past)}"
     if changed := [f"{key}={value}" for key, value in choices.keys.items()]:
         yield f"not as in the paper: {', '.join(changed)}"
-    corpus = choices.corpora.get(data.trained_on or cells[0].set_name) or choices.corpora.get(cells[0].set_name)
+    corpus = choices.corpora.get(data.trained_on or first.set_name) or choices.corpora.get(first.set_name)
     if corpus is not None:
         yield f"not the paper's data: the corpus {corpus} stands for {data.title}"
-    yield from (f"{cell.row.name}: {cell.row.note}" for cell in cells if cell.row.note)
+    yield from (f"{entry.cell.row.name}: {entry.cell.row.note}" for entry in rows if entry.cell.row.note)
     if table.note:
         yield table.note
 
