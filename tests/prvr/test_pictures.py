@@ -72,11 +72,20 @@ class TestScores:
 
 
 def test_a_file_is_written_whole(tmp_path: Path) -> None:
-    figure = new_figure(1.0, 1.0)
-    path = save_figure(figure, tmp_path / "new" / "a.png")
+    path = save_figure(new_figure(1.0, 1.0), tmp_path / "new" / "a.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert [p.name for p in path.parent.iterdir()] == ["a.png"]
     assert brief("costs $5 and $6") == r"costs \$5 and \$6"  # a text is no formula
+
+
+def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
+    for kind in ("png", "pdf", "svg"):
+        files = list[bytes]()
+        for name in "ab":
+            figure = new_figure(2.0, 2.0)
+            figure.subplots().plot([0, 1])
+            files.append(save_figure(figure, tmp_path / f"{name}.{kind}").read_bytes())
+        assert files[0] == files[1], kind
 
 
 def test_the_command(toy_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,6 +121,9 @@ class TestRegisters:
         with pytest.raises(ValueError, match="generates no registers by diffusion"):
             draw("registers", plain)
         assert str(draw("hyperbolic", plain).get_suptitle()).startswith("without the entailment loss")
+        inputs = PlotInput(plain, plain.config, "test", torch.device("cpu"))
+        first, second = (entailment_of(inputs)[0].state_dict() for _ in range(2))
+        assert all(torch.equal(first[name], second[name]) for name in first)
         figure = draw("registers", given.system, settings={"videos": 6, "panels": 3})
         assert [axes.get_title().split("\n")[0] for axes in figure.axes] == ["$r_{3}$, the start", "$r_{1}$", "$r_{0}$"]
         every, *shown = (np.asarray(points.get_offsets()) for points in figure.axes[2].collections)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from textwrap import shorten
 
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -44,7 +45,8 @@ def save_figure(figure: Figure, path: Path | str, dpi: int = 100) -> Path:
     kind = path.suffix.lower().removeprefix(".")
     if kind not in _DATES:
         raise DataError(f"{path}: expected a file that ends in .png, .pdf or .svg.")
-    write_file(path, lambda file: figure.savefig(file, format=kind, dpi=dpi, metadata=_DATES[kind]))
+    with rc_context({"svg.hashsalt": "prvr"}):  # or else the names in an SVG are drawn
+        write_file(path, lambda file: figure.savefig(file, format=kind, dpi=dpi, metadata=_DATES[kind]))
     return path
 
 

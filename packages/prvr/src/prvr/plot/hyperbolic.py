@@ -37,7 +37,9 @@ def entailment_of(inputs: PlotInput) -> tuple[Any, bool]:
             f"{folder}: the space is that of the entailment loss, which compares one vector per query with clips or "
             "frames of blocks, and its first stage has none. Name a run with model.branches both, clips or frames."
         )
-    term, trained = entailment(loss["entailment"], first.config), loss.weight("entailment") > 0
+    with torch.random.fork_rng([]):  # a new one is the same each time
+        torch.manual_seed(inputs.config.train.seed)
+        term, trained = entailment(loss["entailment"], first.config), loss.weight("entailment") > 0
     if trained:
         objective = Objective(loss, first.config, first.registers)
         load_best(folder / "best" if (folder / "best").is_dir() else folder, objective, "objective.safetensors")
