@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 from prvr.cli.options import app, parsed_by
+from prvr.corpora.user_captions import seconds
+from prvr.reading import printable
+
+if TYPE_CHECKING:
+    from prvr_search.films import VideoClip
 
 VIDEOS = Group("Search your own videos", sort_key=0)
 """The first section of `prvr --help`."""
-
-
-def seconds(text: str) -> float:
-    """A time or a duration as a table of captions has it; raises `ValueError` if it is something else."""
-    from prvr.corpora.user_captions import seconds
-
-    return seconds(text)
 
 
 def _date(text: str) -> datetime:
@@ -32,12 +30,6 @@ File = Annotated[str | None, Parameter(metavar="FILE")]
 Name = Annotated[str | None, Parameter(metavar="NAME")]
 Place = Annotated[Path | None, Parameter(metavar="FOLDER")]
 Sentence = Annotated[str, Parameter(metavar="SENTENCE", show_default=False)]
-
-
-if TYPE_CHECKING:
-    from prvr_search.films import VideoClip
-
-
 Exact = Annotated[
     bool | None,
     Parameter(
@@ -104,8 +96,6 @@ def clip_line(clip: "VideoClip", start: float) -> str:
         clip: the clip that was written.
         start: the requested start, in seconds.
     """
-    from prvr.reading import printable
-
     how = "copied" if clip.copied else "encoded"
     line = f"{printable(str(clip.path))}: written, {_clock(clip.start)} to {_clock(clip.end)}, {how}"
     line += "" if clip.sound else ", without sound"

@@ -2,8 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from prvr.cli.console import CommandError, load, progress_bar, show_next, stdout
+from prvr.cli.console import CommandError, Progress, load, progress_bar, show_next, stdout
 from prvr.cli.folders import device_of
 from prvr.cli.options import Device, app, import_parts, parsed_by
 from prvr.errors import DataError
@@ -20,7 +20,7 @@ from prvr.reading import printable
 from prvr_search.cli.clip import VIDEOS, Name, Place
 
 if TYPE_CHECKING:
-    from prvr.encoders import DownloadNeeded, FeatureSpec
+    from prvr.encoders import FeatureSpec
     from prvr_search import Library, VideoIndex
     from prvr_search.store.encoding import Update
 
@@ -71,7 +71,6 @@ class SearchOptions(LibraryOptions):
     backend: Annotated[str, Parameter(metavar="NAME")] = "auto"
 
 
-@contextmanager
 def opened_library(
     folder: Path,
     args: LibraryOptions,
@@ -80,7 +79,7 @@ def opened_library(
     prepare: bool = False,
     remember: bool = True,
     lines_alone: bool = False,
-) -> Iterator["Library"]:
+) -> "Library":
     """The library of a folder, brought up to date, or its lines of subtitles alone, or at least with an encoder.
 
     A model that is missing is downloaded, if the user agrees.
@@ -91,39 +90,52 @@ def opened_library(
     """
     from prvr_search import Library
 
-    options = {"model": args.model, "backend": args.backend} if isinstance(args, SearchOptions) else {}
+    options: dict[str, Any] = vars(args) | {"home": args.library, "device": device_of(args.device)}
+    for name in {"library", "download", "no_update"} & options.keys():
+        del options[name]
 
     def opened(download: bool) -> Library:
-        library = Library(
-            folder,
-            encoder=args.encoder,
-            device=device_of(args.device),
-            download=download,
-            exclude=args.exclude,
-            home=args.library,
-            rate=args.rate,
-            **options,
-        )
+        library = Library(folder, download=download, **options)
         library.remembers = remember
         if prepare:
             library.prepare()
         if update:
-            _update(library, "reading" if lines_alone else "encoding", lines_only=lines_alone)
+            act = partial(library.update, lines_only=lines_alone)
+            _reported(library.folder, act, "reading" if lines_alone else "encoding")
         return library
 
-    with _with_consent(opened, args.download) as library:
-        yield library
+    return _with_consent(opened, args.download)
 
 
 def _with_consent(act: Callable[..., T], download: bool) -> T:
-    """What a function gives that takes `download`, whether a model may be; it is asked for once one is missing."""
-    from prvr.encoders import DownloadNeeded
+    """What a function gives that takes `download`, whether a model may be; it is asked for once one is missing.
+
+    Raises:
+        CommandError: there is no terminal to ask.
+        prvr.encoders.DownloadNeeded: the answer was no, or the name may be misspelt.
+    """
+    from prvr.encoders import DownloadNeeded, HubUnreachable, download_size
 
     try:
         return act(download=download)
     except DownloadNeeded as needed:
-        _expect_consent(needed)
-        return act(download=True)
+        if needed.close:
+            raise
+        try:
+            size = f"{download_size(needed.name) / 1e6:,.0f} MB"
+        except HubUnreachable as error:
+            size = f"size unknown: the hub cannot be reached ({error.reason})"
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise CommandError(
+                f"prvr needs a model once: {needed.name}, {size}. Run again with --download, or name the folder of one."
+            ) from needed
+        from rich.console import Console
+        from rich.prompt import Confirm
+
+        question = f"{needed.name} is not on this computer. Download it from the Hugging Face hub ({size})?"
+        if not Confirm.ask(question, console=Console(stderr=True), default=False):
+            raise
+    return act(download=True)
 
 
 def opened_libraries(
@@ -176,37 +188,18 @@ def joined(library: "Library", others: "Sequence[Library]") -> "VideoIndex":
     return index
 
 
-def _update(library: "Library", title: str = "encoding", **options: Any) -> bool:
-    """Updates a library behind a progress bar, and logs what was done; whether it can be written."""
+def _reported(
+    folder: Path, act: "Callable[[Progress], Update]", title: str = "encoding", done: str = "encoded"
+) -> bool:
+    """Updates a folder behind a progress bar, logs what was done and could not be; whether the library can be written.
+
+    Args:
+        folder: the folder, for messages.
+        act: does it, and calls what it is given with how much is done.
+        title, done: what is done to the videos, and what they are then.
+    """
     with progress_bar(title, "bytes") as bar:
-        report = library.update(bar, **options)
-    return report_changes(library.folder, report)
-
-
-def _expect_consent(needed: "DownloadNeeded") -> None:
-    """Asks whether a model may be downloaded; raises where nobody agrees, or the name may be misspelt."""
-    from prvr.encoders import HubUnreachable, download_size
-
-    if needed.close:
-        raise needed
-    try:
-        size = f"{download_size(needed.name) / 1e6:,.0f} MB"
-    except HubUnreachable as error:
-        size = f"size unknown: the hub cannot be reached ({error.reason})"
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise CommandError(
-            f"prvr needs a model once: {needed.name}, {size}. Run again with --download, or name the folder of one."
-        ) from needed
-    from rich.console import Console
-    from rich.prompt import Confirm
-
-    question = f"{needed.name} is not on this computer. Download it from the Hugging Face hub ({size})?"
-    if not Confirm.ask(question, console=Console(stderr=True), default=False):
-        raise needed
-
-
-def report_changes(folder: Path, report: "Update", done: str = "encoded") -> bool:
-    """Logs what an update of a folder has done, and what could not be done; whether the library can be written."""
+        report = act(bar)
     if not report.listing.videos:
         logger.warning("%s: offline; searching its stored features", folder)
     for path, reason in report.unlisted.items():
@@ -292,11 +285,14 @@ def run(
                 + (f"; {skipped:,} skipped (features missing, damaged or invalid)" if skipped else "")
             )
         if update:
-            is_whole &= _update(library, shard=shard or (1, 1))
+            is_whole &= _reported(library.folder, partial(library.update, shard=shard or (1, 1)))
         for name in recognise:
-            with progress_bar("recognising", "bytes") as bar:
-                report = _with_consent(partial(library.recognise, name, bar), args.download)
-            is_whole &= report_changes(folder, report, "recognised")
+
+            def recognised(download: bool, name: str = name) -> bool:
+                act = partial(library.recognise, name, download=download)
+                return _reported(folder, act, "recognising", "recognised")
+
+            is_whole &= _with_consent(recognised, args.download)
         if verify:
             problems = library.verify()
             is_whole &= not problems
