@@ -1118,7 +1118,7 @@ PRVR = (
     ),
     Mutant(
         "prvr_search/store/lines.py",
-        "is_gone = sha256 not in films.get(name, {})",
+        "is_gone = (sha256, name) not in films",
         "is_gone = False",
         "lines whose file is gone are still found",
         "prvr/test_recognisers.py",

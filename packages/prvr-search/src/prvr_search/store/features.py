@@ -178,11 +178,11 @@ def read_features(path: Path) -> FeatureFile:
             check_line(line)
         if film.lines != len(lines):
             raise ValueError("another number of lines")
-        if (film.frames > 0) != (spec is not None and spec.dim > 0 and not film.reason) or film.frames < 0:
+        width = 0 if spec is None else spec.dim
+        if (film.frames > 0) != (width > 0 and not film.reason) or film.frames < 0:
             raise ValueError("no features and no reason")
         if not 0 <= film.duration < _LONGEST or abs(film.start_time) > _LONGEST or min(film.width, film.height) < 0:
             raise ValueError("a duration, a start or a size that no video has")
-        width = 0 if spec is None else spec.dim
         rows = np.frombuffer(body, head.type).reshape(film.frames, width).astype(np.float32)
         if not np.isfinite(rows).all():
             raise ValueError("numbers that are not finite")

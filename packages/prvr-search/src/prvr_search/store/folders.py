@@ -17,7 +17,7 @@ from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record
 from prvr_search.films import VideoPath
-from prvr_search.films.listing import below, prefix_of
+from prvr_search.films.listing import prefix_of
 from prvr_search.store.features import check_spec, is_sha256
 from prvr_search.store.proof import FOLDERS, Stamp, put_aside, read_proven, stamp_of, write_proven
 
@@ -98,13 +98,10 @@ class Folders:
 
     def places(self, folder: Path) -> Mapping[State, VideoPath]:
         """Where videos were seen below a folder, now or earlier, with the sha256 of each; the latest last."""
-        records = [record for record in self.all() if below(folder, [record.path]) or below(record.path, [folder])]
-        if [record.path for record in records] == [folder]:
-            return records[0].places
         prefix = prefix_of(folder)
         return {
-            state: video._replace(id=video.file[len(prefix) :].replace(os.sep, "/"))
-            for record in sorted(records, key=lambda record: record.path == folder)
+            state: video if record.path == folder else video._replace(id=video.file[len(prefix) :].replace(os.sep, "/"))
+            for record in sorted(self.all(), key=lambda record: record.path == folder)
             for state, video in record.places.items()
             if video.file.startswith(prefix)
         }
@@ -161,18 +158,18 @@ class Folders:
         Raises:
             OSError: it cannot be read now.
         """
+        stamp, folder = self._read.get(path, (None, None))
         try:
-            stamp = stamp_of(path.stat())
-            if path not in self._read or self._read[path][0] != stamp:
-                self._read[path] = stamp, self._parsed(path)
-            return self._read[path][1]
+            if (now := stamp_of(path.stat())) != stamp:
+                folder = self._parsed(path)
+                self._read[path] = now, folder
         except FileNotFoundError:  # another process has put it aside, perhaps
             pass
         except DataError as error:
             logger.warning("%s Videos that are seen again are recognised by their content.", error)
             if self._writable is not None:
                 put_aside(path)
-        return self._read[path][1] if path in self._read else None
+        return folder
 
     def _parsed(self, file: Path) -> Folder:
         """The content of a file; places that lead out of the folder are left out.

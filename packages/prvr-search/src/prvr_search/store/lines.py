@@ -96,7 +96,7 @@ class Lines:
         folder: Path,
         listing: Listing,
         videos: Sequence[VideoPath],
-        films: Mapping[str, Mapping[str, Film]],
+        films: Mapping[tuple[str, str], Film],
         read: Callable[[Film], Sequence[SubtitleLine]],
     ) -> None:
         """Takes in the lines of videos that are new or have changed, and forgets those whose files are gone.
@@ -105,15 +105,12 @@ class Lines:
             folder: the folder of the videos.
             listing: what lies there now; nothing, if it is away.
             videos: the videos, with their sha256 where it is known.
-            films: what is kept of videos, see `Store.with_lines`.
+            films: what is kept of videos with lines, see `Store.with_lines`.
             read: gives the lines that the file of a film holds.
         """
-        sources = dict[tuple[str, str], tuple[str, Callable[[], Sequence[SubtitleLine]]]]()
+        shas = {video.sha256 for video in videos}
+        sources = {key: (film.digest, partial(read, film)) for key, film in films.items() if key[0] in shas}
         for video in videos:
-            for key, of_key in films.items():
-                film = of_key.get(video.sha256)
-                if film is not None and film.lines:
-                    sources[video.sha256, key] = film.digest, partial(read, film)
             for file, language in listing.subtitles.get(video.id, ()) if video.sha256 else ():
                 state = f"{file.size} {file.mtime_ns} {file.inode} {file.changed_ns}"
                 name = file.file.encode("utf-8", "backslashreplace").decode()  # SQLite takes no other text
@@ -142,7 +139,7 @@ class Lines:
                     is_gone = bool(listing.videos) and below(path, [folder]) and not below(path, [*listing.unlisted])
                     is_gone = name in listed or (is_gone and not path.exists())
                 else:  # a file of the library
-                    is_gone = sha256 not in films.get(name, {})
+                    is_gone = (sha256, name) not in films
                 if is_gone:
                     tables.execute(_FORGET, (sha256, name))
             self._save()

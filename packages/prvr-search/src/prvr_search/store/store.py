@@ -135,10 +135,11 @@ class Store:
         of_keys = sorted((key for key in films if not key.startswith(RECOGNISED)), key=lambda key: key != DESCRIBED)
         return {sha256: film for key in of_keys for sha256, film in films[key].items() if not film.reason}
 
-    def with_lines(self) -> dict[str, Mapping[str, Film]]:
-        """What is kept of videos, by sha256: under the key of each recogniser, and that of text tracks under none."""
+    def with_lines(self) -> dict[tuple[str, str], Film]:
+        """What is kept of videos with lines, by sha256 and key of a recogniser; that of text tracks is empty."""
         recognised = {key: films for key, films in self.by_key().items() if key.startswith(RECOGNISED)}
-        return {"": self.known(), **recognised}
+        by_key = {"": self.known(), **recognised}.items()
+        return {(sha256, key): film for key, films in by_key for sha256, film in films.items() if film.lines}
 
     def specs(self) -> dict[str, FeatureSpec]:
         """All encoders that there are features of, and recognisers, by key."""
@@ -245,11 +246,10 @@ class Store:
     def take_over(self, home: Path) -> int:
         """Takes over a library of an older version, this one or another, which stays as it is; gives its videos."""
         count = take_over(self.home, self.folders, home)
-        if count is None:
-            return 0
-        logger.info("%s: %s videos of an earlier version taken over, without encoding", home, f"{count:,}")
-        self.touch()
-        return count
+        if count is not None:
+            logger.info("%s: %s videos of an earlier version taken over, without encoding", home, f"{count:,}")
+            self.touch()
+        return count or 0
 
     def follow(self, target: Path) -> None:
         """Uses the library in the folder that it was moved to."""
