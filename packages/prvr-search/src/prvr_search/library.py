@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -14,6 +15,7 @@ from prvr.data.on_device import choose_device
 from prvr.encoders import (
     ENCODERS,
     FeatureSpec,
+    Identity,
     TextFeaturizer,
     VideoEncoder,
     VideoEntry,
@@ -23,7 +25,7 @@ from prvr.encoders import (
 )
 from prvr.encoders.own import is_own
 from prvr.errors import DataError, InputError
-from prvr_search.films import Film, Listing, VideoPath, list_videos
+from prvr_search.films import Film, Listing, list_videos
 from prvr_search.films.info import check_rate
 from prvr_search.films.listing import below
 from prvr_search.films.toy_videos import default_encoder, foreign_video
@@ -157,7 +159,7 @@ class Library:
             self.listed = self._listing()
         if checked.shows:
             return self.index.search(query, k, moments=moments, where=where)
-        videos = Videos([*self._entries(self._seen(self.listed or self._listing())).values()])  # no model is needed
+        videos = Videos([*self._entries(self.listed or self._listing()).values()])  # no model is needed
         lines = matching_lines(videos, self.store.lines, checked, searched_videos(videos, where))
         return SearchResult(str(checked), line_hits(videos, lines, moments)[:k], len(videos.entries), "exact")
 
@@ -185,7 +187,7 @@ class Library:
         listing = replace(listing, videos=own)
         with self.store.in_use():
             spec = self._choose_spec(listing) if videos and not lines_only else None
-            self.report = Update(self.store, self.folder, listing, spec, self._open_encoder, progress)
+            self.report = Update(self.store, self.folder, listing, spec, cache(self._open_encoder), progress)
             return self.report.run()
 
     def recognise(self, name: str, progress: Progress | None = None, *, download: bool = False) -> Update:
@@ -236,7 +238,7 @@ class Library:
         Raises:
             NothingEncoded: there are none.
         """
-        return self._features(self._seen(self._listing()))
+        return self._features(self._listing())
 
     @property
     def index(self) -> VideoIndex:
@@ -252,34 +254,35 @@ class Library:
         """As `index`, but of the videos that were listed last, and empty if none of them is encoded yet."""
         return self._current(may_be_empty=True)
 
-    def _features(self, videos: Sequence[VideoPath], may_be_empty: bool = False) -> VideoFeatures:
-        entries = {} if (spec := self.spec) is None else self._entries(videos, spec)
+    def _features(self, listing: Listing, may_be_empty: bool = False) -> VideoFeatures:
+        spec = self.spec
+        entries = self._entries(listing, spec)
         if spec is None or not (entries or may_be_empty):
             raise NothingEncoded(f"{self.folder}: no video is encoded yet{_why(self.report)}")
-        key = encoder_key(spec)
+        return VideoFeatures(spec, entries, self.read, self.folder)
 
-        def read(entry: VideoEntry) -> Features:
-            file = self.store.read(key, entry.sha256)
-            if file.film.digest != entry.features:
-                raise DataError(f"{entry.id}: its features were replaced just now. Search again.")
-            return file.rows
+    def read(self, entry: VideoEntry) -> Features:
+        """The features of a video, of this folder or another one, as they were when its record was made.
 
-        return VideoFeatures(spec, entries, read, self.folder)
+        Raises:
+            DataError: they are damaged, gone, or were replaced.
+        """
+        file = self.store.read(encoder_key(self.spec), entry.sha256)
+        if file.film.digest != entry.features:
+            raise DataError(f"{entry.id}: its features were replaced just now. Search again.")
+        return file.rows
 
-    def _entries(self, videos: Sequence[VideoPath], spec: FeatureSpec | None = None) -> dict[str, VideoEntry]:
-        """The records of the videos that are encoded, or of all that are known, by id."""
-        films = self.store.known() if spec is None else self.store.films(encoder_key(spec))
+    def _entries(self, listing: Listing, spec: FeatureSpec | None = None) -> dict[str, VideoEntry]:
+        """The records of the videos of the folder, or of what was seen last of one that is away, by id.
+
+        They are those of videos that are encoded, or of all that are known; their lines can be found from now on.
+        """
+        store = self.store
+        videos = store.folders.known(self.folder, listing.videos) or store.folders.last_seen(self.folder)
+        store.lines.follow(self.folder, listing, videos, store.with_lines(), store.lines_of)
+        films = store.known() if spec is None else store.films(encoder_key(spec))
         entries = (films[video.sha256].at(video) for video in sorted(videos) if video.sha256 in films)
         return {entry.id: entry for entry in entries if spec is None or entry.frames}
-
-    def _seen(self, listing: Listing) -> Sequence[VideoPath]:
-        """The videos of the folder, or what was seen last of one that is away, each with its sha256 if that is known.
-
-        The lines of subtitles are theirs from now on.
-        """
-        videos = self.store.folders.known(self.folder, listing.videos) or self.store.folders.last_seen(self.folder)
-        self.store.lines.follow(self.folder, listing, videos, self.store.with_lines(), self.store.lines_of)
-        return videos
 
     def _current(self, may_be_empty: bool = False) -> VideoIndex:
         listing = self.listed or self._listing()
@@ -291,14 +294,16 @@ class Library:
             if self._index is not None and self._state == state:
                 return self._index
             with self.store.in_use():
-                features = self._features(self._seen(listing), may_be_empty)
+                features = self._features(listing, may_be_empty)
                 if self._index is None:
-                    spec = features.spec
-                    model, place = self._search_model(spec), user_cache() / "search"
-                    stride = _WINDOW / (1 if self._is_encoder_alone else 2)
-                    lines, backend = self.store.lines, self._backend
                     self._index = VideoIndex(
-                        place, model, spec, window=_WINDOW, stride=stride, backend=backend, subtitles=lines
+                        user_cache() / "search",
+                        self._search_model(features.spec),
+                        features.spec,
+                        window=_WINDOW,
+                        stride=_WINDOW / (1 if self._is_encoder_alone else 2),
+                        backend=self._backend,
+                        subtitles=self.store.lines,
                     )
                 self._index.update(features)
             self._state = state
@@ -466,12 +471,10 @@ class Library:
         spec, last, is_first = self.spec, self.store.folders.encoder(self.folder), self._spec is None
         name = self._encoder_name or (spec and spec.encoder.name)
         if spec is None or (is_first and (name in ENCODERS or (self._encoder_name and is_own(self._encoder_name)))):
-            if self._encoder is None:
-                name = name or (last.encoder if last else default_encoder(listing.videos))  # last: at another rate
-                tried = {spec.encoder for spec in self.store.specs().values()}
-                self._encoder = open_encoder(name, self._device, download=self._download, tried=tried)
-            rate = last.rate if last and last.encoder.name == self._encoder.identity.name else None
-            spec = FeatureSpec.of(self._encoder, self._rate or rate)
+            # last: at another rate
+            encoder = self._opened(name or (last.encoder if last else default_encoder(listing.videos)))
+            rate = last.rate if last and last.encoder.name == encoder.identity.name else None
+            spec = FeatureSpec.of(encoder, self._rate or rate)
         self._spec = spec
         try:  # before the first video is encoded, so that another process finds what is
             is_new = last != spec and ((self.remembers and is_first) or last is None)
@@ -482,19 +485,23 @@ class Library:
             logger.debug("%s", error)
         return spec
 
+    def _opened(self, encoder: str | Identity) -> VideoEncoder:
+        """An encoder that is opened once."""
+        if self._encoder is None:
+            tried = {spec.encoder for spec in self.store.specs().values()}
+            self._encoder = open_encoder(encoder, self._device, download=self._download, tried=tried)
+        return self._encoder
+
     def _open_encoder(self) -> VideoEncoder:
         """The encoder of the features; opened when a video has to be encoded."""
         assert self._spec is not None
-        if self._encoder is None:
-            self._encoder = open_encoder(
-                self._encoder_name or self._spec.encoder, self._device, download=self._download
-            )
-        if FeatureSpec.of(self._encoder, self._spec.rate) != self._spec:
+        encoder = self._opened(self._encoder_name or self._spec.encoder)
+        if FeatureSpec.of(encoder, self._spec.rate) != self._spec:
             raise DataError(
-                f"{self._encoder.identity}: is not the encoder of this folder's features, {self._spec.encoder}. Pass "
-                f"--encoder {self._encoder.identity.name} to encode the videos with it."
+                f"{encoder.identity}: is not the encoder of this folder's features, {self._spec.encoder}. Pass "
+                f"--encoder {encoder.identity.name} to encode the videos with it."
             )
-        foreign = self.listed and foreign_video(self._encoder.identity, self.listed.videos)
+        foreign = self.listed and foreign_video(encoder.identity, self.listed.videos)
         if foreign:
             message = (
                 f"{foreign} is not a video of the toy corpus, and the encoder toy supports no others. "
@@ -503,7 +510,7 @@ class Library:
             if self._encoder_name is None:
                 raise DataError(message)
             logger.warning("%s The results have no meaning.", message)
-        return self._encoder
+        return encoder
 
     def _search_model(self, spec: FeatureSpec) -> SearchModel:
         """The model; without a name, what `teach` made if it was shown to be better, else the encoder alone."""

@@ -172,7 +172,7 @@ def joined(library: "Library", others: "Sequence[Library]") -> "VideoIndex":
     if not others:
         return index
     own = library.features()
-    entries, read = dict(own.entries), {name: partial(own.read, name) for name in own.entries}
+    entries = dict(own.entries)
     for other in others:
         features = other.features()
         if encoder_key(features.spec) != encoder_key(own.spec):
@@ -183,8 +183,8 @@ def joined(library: "Library", others: "Sequence[Library]") -> "VideoIndex":
         for name, entry in features.entries.items():
             named = f"{other.folder.name}/{name}"
             named = f"{other.folder}/{name}" if named in entries else named
-            entries[named], read[named] = replace(entry, id=named), partial(features.read, name)
-    index.update(VideoFeatures(own.spec, entries, lambda entry: read[entry.id](), library.folder))
+            entries[named] = replace(entry, id=named)
+    index.update(VideoFeatures(own.spec, entries, library.read, library.folder))  # all lie in one place
     return index
 
 
@@ -338,13 +338,17 @@ def _show(library: "Library") -> None:
     from rich.text import Text
 
     state = library.state()
+    try:
+        taught = str(library.taught() or "")
+    except DataError as error:
+        taught = str(error)
     table, films, counts = Table(show_header=False), state.films, state.other_features.items()
     hours, sizes = sum(film.duration for film in films) / 3600, {film.sha256: film.stamp[1] for film in films}
     rows = {
         "videos": f"{len(films)} of {state.videos} encoded ({hours:.2f} hours)",
         "missing": f"{state.missing} (features kept; delete with --prune)" if state.missing else "",
         "encoder": "" if state.spec is None else _encoder(state.spec),
-        "taught": _taught(library),
+        "taught": taught,
         "features": f"{sum(sizes.values()) / 1e6:,.1f} MB",
         "other encoders": "; ".join(sorted(f"{_encoder(x)}: {_videos(n)}" for x, n in counts if x.dim)),
         "recognised": "; ".join(sorted(f"{x.encoder.name}: {_videos(n)}" for x, n in counts if not x.dim)),
@@ -363,14 +367,6 @@ def _encoder(spec: "FeatureSpec") -> str:
     """What features are made by, and how many of what a second has."""
     rows = "clips" if "; clips of " in spec.encoder.preprocessing else "frames"
     return f"{spec.encoder.name}, {spec.rate:g} {rows} per second"
-
-
-def _taught(library: "Library") -> str:
-    """What `prvr teach` made, in a sentence; empty if there is nothing."""
-    try:
-        return str(library.taught() or "")
-    except DataError as error:
-        return str(error)
 
 
 def _videos(count: int) -> str:

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
@@ -67,7 +66,7 @@ class Update:
         listing: the videos of the folder.
         spec: the features that are wanted, or those without width of a recogniser; None: nothing is encoded, only
             described, and subtitles are read.
-        open_encoder: opens the encoder or recogniser; called when the first video needs it.
+        open_encoder: gives the encoder or recogniser, open; called for each video that needs it.
         progress: called now and then if there is anything to do.
 
     Attributes:
@@ -101,10 +100,6 @@ class Update:
         self._unnoted = [video for video in known if video.sha256 and video not in seen]
         self._until = 0.0
 
-    @cached_property
-    def encoder(self) -> Any:
-        return self.open_encoder()
-
     @property
     def unreadable(self) -> Sequence[Unreadable]:
         return [self._unreadable[name] for name in sorted(self._unreadable)]
@@ -131,8 +126,8 @@ class Update:
         except LibraryUnwritable as error:
             self.problem = str(error)
             self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self._unreadable}]
-        films = (self.films.get(video.sha256) for video in self.videos.values())
-        self.searchable = sum(film is not None and not film.reason for film in films)
+        kept = (self.films[video.sha256] for video in self.videos.values() if video.sha256 in self.films)
+        self.searchable = sum(not film.reason for film in kept)
         return self
 
     def _encode(self, pending: Sequence[VideoPath]) -> None:
@@ -188,9 +183,9 @@ class Update:
                     raise VideoError(video.path, *_OURS)
                 is_recogniser = spec is not None and not spec.dim
                 if is_recogniser:
-                    lines = _recognised(self.encoder, file, report)
+                    lines = _recognised(self.open_encoder(), file, report)
                 elif spec is not None:
-                    rows = encode_video(file, self.encoder, spec.rate, report=report)
+                    rows = encode_video(file, self.open_encoder(), spec.rate, report=report)
                 _expect_readable(video, file.read_error)
                 if not is_recogniser:
                     self._keep(film, file, rows)
