@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -37,7 +37,7 @@ from prvr_search.ranking.results import SearchResult
 from prvr_search.ranking.snapshot import Videos
 from prvr_search.recognisers import open_recogniser
 from prvr_search.store.encoding import Progress, Unreadable, Update
-from prvr_search.store.features import Features, encoder_key
+from prvr_search.store.features import encoder_key
 from prvr_search.store.proof import stamp_at
 from prvr_search.store.store import LibraryUnwritable, Store, feature_files
 from prvr_search.store.upkeep import prune
@@ -259,18 +259,7 @@ class Library:
         entries = self._entries(listing, spec)
         if spec is None or not (entries or may_be_empty):
             raise NothingEncoded(f"{self.folder}: no video is encoded yet{_why(self.report)}")
-        return VideoFeatures(spec, entries, self.read, self.folder)
-
-    def read(self, entry: VideoEntry) -> Features:
-        """The features of a video, of this folder or another one, as they were when its record was made.
-
-        Raises:
-            DataError: they are damaged, gone, or were replaced.
-        """
-        file = self.store.read(encoder_key(self.spec), entry.sha256)
-        if file.film.digest != entry.features:
-            raise DataError(f"{entry.id}: its features were replaced just now. Search again.")
-        return file.rows
+        return VideoFeatures(spec, entries, partial(self.store.rows_of, encoder_key(spec)), self.folder)
 
     def _entries(self, listing: Listing, spec: FeatureSpec | None = None) -> dict[str, VideoEntry]:
         """The records of the videos of the folder, or of what was seen last of one that is away, by id.
@@ -287,7 +276,9 @@ class Library:
     def _current(self, may_be_empty: bool = False) -> VideoIndex:
         listing = self.listed or self._listing()
         with self._lock:
-            state, taught = (self.store.version, listing), self._taught_stamp()
+            state, spec = (self.store.version, listing), self.spec
+            # Changes with what `teach` made, if searches may use it.
+            taught = spec and self._model in (None, TAUGHT) and stamp_at(self._taught_file(spec))
             if self._taught_state != taught:
                 self.close()
                 self._taught_state = taught
@@ -403,10 +394,6 @@ class Library:
             self._taught_file(spec).unlink()
             return True
         return False
-
-    def _taught_stamp(self) -> object:
-        """Changes with what `teach` made, if searches may use it."""
-        return (spec := self.spec) and self._model in (None, TAUGHT) and stamp_at(self._taught_file(spec))
 
     def _taught_file(self, spec: FeatureSpec) -> Path:
         return taught_file(self.store.folders.file(self.folder), spec)

@@ -184,7 +184,8 @@ def joined(library: "Library", others: "Sequence[Library]") -> "VideoIndex":
             named = f"{other.folder.name}/{name}"
             named = f"{other.folder}/{name}" if named in entries else named
             entries[named] = replace(entry, id=named)
-    index.update(VideoFeatures(own.spec, entries, library.read, library.folder))  # all lie in one place
+    rows_of = partial(library.store.rows_of, encoder_key(own.spec))  # all lie in one place
+    index.update(VideoFeatures(own.spec, entries, rows_of, library.folder))
     return index
 
 

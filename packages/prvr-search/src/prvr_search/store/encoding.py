@@ -155,7 +155,7 @@ class Update:
             sha256 = video.sha256 or hash_file(video.path)
         except OSError as error:
             raise _PassingFault(f"cannot be read ({error.strerror or error})", "Check its permissions.") from error
-        _expect_unchanged(video)
+        _expect_readable(video)
         self.videos[video.id] = video = video._replace(sha256=sha256)
         self._unnoted.append(video)
         if (film := self._known(video)) is not None:
@@ -253,13 +253,9 @@ class _PassingFault(Exception):
     """Why a video could not be read this time, and what to do."""
 
 
-def _expect_readable(video: VideoPath, refused: OSError | None) -> None:
+def _expect_readable(video: VideoPath, refused: OSError | None = None) -> None:
     if refused is not None:
         raise _PassingFault(f"cannot be read ({refused})", "Check the disk and run again.")
-    _expect_unchanged(video)
-
-
-def _expect_unchanged(video: VideoPath) -> None:
     if not video.unchanged:
         raise _PassingFault("it changed while being read", "Run again when it is complete.")
 
@@ -283,10 +279,7 @@ def _recognised(recogniser: Recogniser, video: VideoFile, report: Callable[[floa
 
 
 def encode_video(
-    video: VideoFile,
-    encoder: VideoEncoder,
-    rate: float,
-    report: Callable[[float], None] | None = None,
+    video: VideoFile, encoder: VideoEncoder, rate: float, report: Callable[[float], None] = lambda share: None
 ) -> Features:
     """The features of an open video. What is the same more than once in a row is encoded once.
 
@@ -329,8 +322,7 @@ def encode_video(
             for row, (_, count) in zip(encoded, batch, strict=True):
                 rows[place : place + count] = row
                 place += count
-            if report is not None:
-                report(min(1.0, batch[-1][0][-1].time / promised))
+            report(min(1.0, batch[-1][0][-1].time / promised))
     return encoder.finish(rows)
 
 

@@ -16,14 +16,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from prvr.data.atomic import (
-    PATIENCE,
-    locked,
-    owned,
-    replace_file,
-    user_cache,
-)
-from prvr.encoders import FeatureSpec
+from prvr.data.atomic import PATIENCE, locked, owned, replace_file, user_cache
+from prvr.encoders import FeatureSpec, VideoEntry
 from prvr.errors import DISK_FULL, DataError
 from prvr.reading import printable
 from prvr_search.films import Film, SubtitleLine
@@ -137,9 +131,9 @@ class Store:
 
     def with_lines(self) -> dict[tuple[str, str], Film]:
         """What is kept of videos with lines, by sha256 and key of a recogniser; that of text tracks is empty."""
-        recognised = {key: films for key, films in self.by_key().items() if key.startswith(RECOGNISED)}
-        by_key = {"": self.known(), **recognised}.items()
-        return {(sha256, key): film for key, films in by_key for sha256, film in films.items() if film.lines}
+        of_keys = [(key, films) for key, films in self.by_key().items() if key.startswith(RECOGNISED)]
+        of_keys.append(("", self.known()))
+        return {(sha256, key): film for key, films in of_keys for sha256, film in films.items() if film.lines}
 
     def specs(self) -> dict[str, FeatureSpec]:
         """All encoders that there are features of, and recognisers, by key."""
@@ -167,6 +161,13 @@ class Store:
                 self.touch()
             raise DataError(f"{error} Run the command that made it again.") from error
 
+    def rows_of(self, key: str, video: VideoEntry) -> Features:
+        """The features of a video as they were when its record was made; errors as of `read`, or they were replaced."""
+        file = self.read(key, video.sha256)
+        if file.film.digest != video.features:
+            raise DataError(f"{video.id}: its features were replaced just now. Search again.")
+        return file.rows
+
     def lines_of(self, film: Film) -> Sequence[SubtitleLine]:
         """The lines that the file of a film holds; errors as of `read`."""
         return self.read(encoder_key(film.spec), film.sha256).lines
@@ -185,12 +186,7 @@ class Store:
             return None
         return None if file.film.reason else file.film
 
-    def add(
-        self,
-        film: Film,
-        rows: Features = NO_ROWS,
-        lines: Sequence[SubtitleLine] = (),
-    ) -> None:
+    def add(self, film: Film, rows: Features = NO_ROWS, lines: Sequence[SubtitleLine] = ()) -> None:
         """Keeps the features of a video, or why it has none; what was kept before is replaced.
 
         Args:
@@ -202,9 +198,10 @@ class Store:
             FeaturesUnreachable: links lead out of the library.
             LibraryUnwritable: it cannot be written.
         """
-        path = feature_file(self.home, encoder_key(film.spec), film.sha256)
+        key = encoder_key(film.spec)
+        path = feature_file(self.home, key, film.sha256)
         with self.writable():
-            self._films.setdefault(encoder_key(film.spec), {})[film.sha256] = write_features(path, film, rows, lines)
+            self._films.setdefault(key, {})[film.sha256] = write_features(path, film, rows, lines)
             self.touch()
 
     def delete(self, films: Sequence[Film]) -> None:

@@ -16,13 +16,7 @@ from prvr.errors import DataError
 from prvr.reading import LARGE, parse_record, read_bytes, read_json
 from prvr_search.films import Film, VideoPath
 from prvr_search.films.listing import prefix_of
-from prvr_search.store.features import (
-    check_spec,
-    encoder_key,
-    feature_file,
-    is_sha256,
-    write_features,
-)
+from prvr_search.store.features import check_spec, encoder_key, feature_file, is_sha256, write_features
 from prvr_search.store.folders import Folder, Folders
 from prvr_search.store.proof import FEATURES, sync
 
