@@ -6,7 +6,6 @@ them are. Sums over the rows of groups of videos are all that is kept, so a map 
 """
 
 import base64
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -85,13 +84,7 @@ class _Folds:
         count: how many of the first videos captions are ranked among.
     """
 
-    def __init__(
-        self,
-        lines: Sequence[CaptionLine],
-        own: Captions,
-        sentences: Rows,
-        count: int,
-    ) -> None:
+    def __init__(self, lines: Sequence[CaptionLine], own: Captions, sentences: Rows, count: int) -> None:
         self.lines, self.own, self.sentences, self.gallery = lines, own, sentences, list[Rows]()
         captioned, size = int(own[-1]) + 1, sentences.shape[1] + 1
         self.all = range(min(_FOLDS, captioned))
@@ -99,10 +92,8 @@ class _Folds:
         self.pairs = self.rows[..., 1:].clone()
         of_video = np.arange(len(own)) - np.searchsorted(own, own)  # 0 for the first caption of each video
         few = of_video < _CAPTIONS // min(captioned, count)
-        self.compared = np.flatnonzero(few & (own < count))
-        self.alike = defaultdict[str, set[int]](set)
-        for line, video in zip(lines, own.tolist(), strict=True):
-            self.alike[line.caption.text.casefold()].add(video)
+        self.compared = [np.flatnonzero(few & (own < count) & (own % len(self.all) == fold)) for fold in self.all]
+        _, self.texts = np.unique([line.caption.text.casefold() for line in lines], return_inverse=True)
 
     def add(self, video: int, rows: Rows, rate: float) -> None:
         """Adds the captions of a video, each shared out among the rows of its moments, or all."""
@@ -139,15 +130,13 @@ class _Folds:
         videos = max(len(self.all), int(np.searchsorted(np.cumsum([*map(len, self.gallery)]), _FEW)))
 
         def quality(penalty: float) -> float:
-            maps = ((fold, self.fit([other for other in folds if other != fold], penalty)) for fold in folds)
-            return sum((1 / self.ranks(self.of(fold, videos), videos, weight)).sum() for fold, weight in maps)
+            total = 0.0
+            for fold in folds:
+                captions, weight = self.compared[fold], self.fit([other for other in folds if other != fold], penalty)
+                total += (1 / self.ranks(captions[self.own[captions] < videos], videos, weight)).sum()
+            return total
 
         return self.fit(folds, max(_PENALTIES, key=quality))
-
-    def of(self, fold: int, videos: int) -> Captions:
-        """The captions of a group that are compared, of the first videos."""
-        own = self.own[self.compared]
-        return self.compared[(own % len(self.all) == fold) & (own < videos)]
 
     def ranks(self, captions: Captions, videos: int, weight: Map | None = None) -> Captions:
         """The ranks of the videos of captions among the first videos, by a map or the encoder alone.
@@ -157,8 +146,8 @@ class _Folds:
         mapped = (rows if weight is None else unit(rows @ weight) for rows in self.gallery[:videos])
         scores = np.stack([(rows @ self.sentences[captions].T).max(0) for rows in mapped], 1)
         for row, caption in zip(scores, captions, strict=True):
-            alike = self.alike[self.lines[caption].caption.text.casefold()] - {int(self.own[caption])}
-            row[[video for video in alike if video < videos]] = -np.inf
+            alike = self.own[self.texts == self.texts[caption]]
+            row[alike[(alike < videos) & (alike != self.own[caption])]] = -np.inf
         relevant = self.own[captions, None] == np.arange(videos)
         return count_ranks(torch.from_numpy(scores), torch.from_numpy(relevant)).ranks().numpy()
 
@@ -192,7 +181,8 @@ def teach(
 
     lines.sort(key=key)  # hashes are an order without meaning, whatever that of the table: its beginning is a sample
     keys = [*map(key, lines)]
-    captioned = sorted({sha256 for sha256, _ in keys})
+    found, own = np.unique([sha256 for sha256, _ in keys], return_inverse=True)
+    captioned = found.tolist()
     if len(captioned) < _FEWEST:
         raise DataError(f"{path}: captions of {len(captioned)} of the videos. Expected captions of {_FEWEST} or more.")
     videos = [*captioned, *sorted(entries.keys() - {*captioned})][: max(_VIDEOS, len(captioned))]
@@ -204,24 +194,22 @@ def teach(
         except ValueError as error:
             problems.add(line.caption.line, error)
     problems.refuse()
-    own, most = np.searchsorted(captioned, [sha256 for sha256, _ in keys]), _ROWS // count
-    folds = _Folds(lines, own, np.stack(vectors), count)
+    most, folds = _ROWS // count, _Folds(lines, own, np.stack(vectors), count)
     for number, sha256 in enumerate(_counted(videos, "videos", progress)):
         rows = features.read(entries[sha256].id)
         if number < count:
             spans, _ = cut_windows(len(rows), entries[sha256].duration, features.rate, window, window)
-            found = np.concatenate([part.frames for part in model.encode_video(rows, spans)[1]])
-            folds.gallery.append(found[:: ceil(len(found) / most)].copy())
+            shown = np.concatenate([part.frames for part in model.encode_video(rows, spans)[1]])
+            folds.gallery.append(shown[:: ceil(len(shown) / most)].copy())
         if number < len(captioned):
             folds.add(number, unit(rows[:, : model.dim].astype(np.float32)), features.rate)
-    before, after = np.zeros((2, len(lines)), int)
+    ranks = list[tuple[Captions, Captions]]()
     for fold in _counted(folds.all, "groups left out", progress):
-        captions, weight = folds.of(fold, count), folds.best([other for other in folds.all if other != fold])
-        before[captions] = folds.ranks(captions, count)
-        after[captions] = folds.ranks(captions, count, weight)
-    before, after = before[folds.compared], after[folds.compared]
+        captions, weight = folds.compared[fold], folds.best([other for other in folds.all if other != fold])
+        ranks.append((folds.ranks(captions, count), folds.ranks(captions, count, weight)))
+    before, after = np.concatenate(ranks, axis=1)
     zero_shot, taught = (RetrievalMetrics.from_ranks(torch.from_numpy(ranks)) for ranks in (before, after))
-    differences = paired_test(before, after, own[folds.compared])
+    differences = paired_test(before, after, own[np.concatenate(folds.compared)])
     comparison = Comparison(len(before), count, most, zero_shot, taught, differences)
     record = Taught(
         digest=digest({"captions": keys}),
