@@ -125,8 +125,9 @@ class TrainedModel:
 
     def encode_texts(self, texts: Sequence[str]) -> Queries:
         """The unit vectors of queries; two in one row, if the retriever has one for frames."""
-        rows = [[unit(part.float().cpu().numpy()) for part in self._compared(query)] for query in self._embed(texts)]
-        return np.concatenate([np.concatenate(parts, axis=1) for parts in rows])
+        return np.block(
+            [[unit(part.float().cpu().numpy()) for part in self._compared(query)] for query in self._embed(texts)]
+        )
 
     def _compared(self, query: Texts) -> list[Tensor]:
         """What clips and frames are compared with."""
@@ -263,9 +264,9 @@ def open_trained(name: str | Path, encoder: FeatureSpec, device: Any, text: Text
             raise DataError(f"{name}: was trained on {what} of {before}, these are of {found}. {mend}")
         if width != wanted:
             raise DataError(f"{name}: reads {what} of width {wanted}, those of {found} have {width}. {mend}")
-    path = retriever.path if isinstance(retriever, Retriever) and _is_joined(retriever) else None
-    if isinstance(retriever, Retriever) and path is not None and (gate := float(path.gate)) in (0, 1):
-        retriever = blocks_alone(retriever) if gate else path_alone(retriever)
+    if isinstance(retriever, Retriever) and retriever.path is not None and retriever.has_blocks:
+        alone = {0.0: path_alone, 1.0: blocks_alone}.get(float(retriever.path.gate))
+        retriever = retriever if alone is None else alone(retriever)
     indexed = _indexed(retriever, name)
     model = RescoredModel if indexed.whole else TrainedModel
     sha256 = _fingerprint(retriever, indexed, keep_last)
