@@ -5,7 +5,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
 
@@ -15,10 +15,9 @@ from prvr.data.atomic import ABANDONED_AFTER, clear_half_written
 from prvr.data.hashes import digest
 from prvr.encoders import FeatureSpec, VideoEntry, VideoFeatures
 from prvr.errors import DataError, InputError
-from prvr_search.films.subtitles import SubtitleLine
 from prvr_search.ranking.backends import CandidateBackend, ClipSource, open_backend
 from prvr_search.ranking.filters import SearchFilter
-from prvr_search.ranking.lines import checked_queries, hit_of, line_hits, matching_lines, searched_videos
+from prvr_search.ranking.lines import Match, checked_queries, hit_of, line_hits, matching_lines, searched_videos
 from prvr_search.ranking.query import Query, query_vector, same_width
 from prvr_search.ranking.results import SearchHit, SearchResult, WindowTimeline, fold, one_after_the_other
 from prvr_search.ranking.scores import (
@@ -221,24 +220,27 @@ class VideoIndex:
     ) -> tuple[SearchResult, ...]:
         with self._lock:
             snapshot = self.snapshot
-            shown = [q for q, query in enumerate(asked) if query.shows]
-            parts = {q: [asked[q], *([Query(asked[q].then)] if asked[q].then else [])] for q in shown}
-            vectors = {q: [query_vector(part, snapshot) for part in parts[q]] for q in shown}
+            vectors = {
+                q: [query_vector(part, snapshot) for part in (query, query.then and Query(query.then)) if part]
+                for q, query in enumerate(asked)
+                if query.shows
+            }
             backend = self._in_step(snapshot)
         searched = {passage: searched_videos(snapshot, where, passage) for passage in {q.passage for q in asked}}
         lines = [matching_lines(snapshot, self._subtitles, query, searched[query.passage]) for query in asked]
         hits = [line_hits(snapshot, matches, moments) for matches in lines]
         depth = max(k, self.model.candidates) if isinstance(self.model, Rescores) else k
-        for first in range(0, len(shown), _QUERIES):
-            group = shown[first : first + _QUERIES]
+        for first in range(0, len(vectors), _QUERIES):
+            group = [*vectors][first : first + _QUERIES]
             text = same_width([vector for q in group for vector in vectors[q]])
+            owners = np.repeat(group, [len(vectors[q]) for q in group])
             # The video that a query asks for is one of its nearest.
             count = depth + any(asked[q].passage for q in group)
             is_exact = where or any(asked[q].then for q in group)  # of all videos, without candidates
             near = None if is_exact else find_candidates(backend, snapshot, text, count)
             scores = video_scores(snapshot, text) if near is None else None
-            firsts = [0, *np.cumsum([len(vectors[q]) for q in group])]
-            for number, (q, own) in enumerate(zip(group, map(slice, firsts, firsts[1:]), strict=True)):
+            for number, q in enumerate(group):
+                own = owners == q
                 videos = searched[asked[q].passage]
                 if near is not None:
                     videos = np.intersect1d(near[number], videos)
@@ -291,7 +293,7 @@ def _hits(
     scores: Vector | None,
     k: int,
     moments: int,
-    lines: Mapping[int, Sequence[tuple[float, SubtitleLine]]],
+    lines: Mapping[int, Sequence[Match]],
 ) -> tuple[SearchHit, ...]:
     """The hits of a query among some videos, whose scores may be known up to rounding, best first: at least k, where
     there are as many.
@@ -299,23 +301,21 @@ def _hits(
     Of two texts, one is to follow the other: the videos whose scores for the two have the highest sum are ordered by
     the sum of two places on their time lines.
     """
-    windows: dict[int, Sequence[WindowTimeline]] = {}
     model, usual = snapshot.model, np.inf
     rescores = model if query.sentence is not None and isinstance(model, Rescores) else None
     fewest = _CANDIDATES if query.then else 0 if rescores is None else rescores.candidates
     if model.frame_means and snapshot.entries and query.image is None and query.passage is None:
         usual = float(texts[0, -model.dim :] @ snapshot.mean_frame)  # all pictures are more alike
 
+    @cache
     def timelines(video: int) -> Sequence[WindowTimeline]:
         first, *then = (window_timelines(model, snapshot.vectors(video), text) for text in texts)
         return one_after_the_other(first, then[0], query.within) if then else first
 
     def exact(videos: Iterable[int]) -> dict[int, float]:
         """The scores of videos, each by itself: to the last bit, they do not depend on what it was compared with."""
-        for video in videos:
-            if video not in windows:
-                windows[video] = timelines(video)
-        return _best_first({video: max(x.score for x in windows[video]) for video in videos if windows[video]})
+        found = ((video, timelines(video)) for video in videos)
+        return _best_first({video: max(window.score for window in windows) for video, windows in found if windows})
 
     def best(k: int) -> dict[int, float]:
         """The scores of the k best videos, best first; of those that the model re-scores, by that score."""
@@ -324,7 +324,7 @@ def _hits(
         if rescores is not None:
             rows = list[dict[str, np.ndarray]]()
             for video, score in results.items():
-                window = [window.score for window in windows[video]].index(score)
+                window = [window.score for window in timelines(video)].index(score)
                 rows += stored_windows(model, windows_of(snapshot.vectors(video), window, window + 1))
             parts = (rescores.rescore(query.texts[0], rows[i : i + _WINDOWS]) for i in range(0, len(rows), _WINDOWS))
             rescored = chain.from_iterable(part.tolist() for part in parts)
@@ -332,10 +332,10 @@ def _hits(
         return dict(islice(results.items(), k))
 
     def found(video: int, score: float) -> SearchHit:
-        own, best = windows[video], lines.get(video, ())
+        windows = timelines(video)
         if rescores is not None:
-            own = rescored_timelines(rescores, snapshot.vectors(video), query.texts[0], own)
-        return hit_of(snapshot, video, score, own, moments, best, usual)
+            windows = rescored_timelines(rescores, snapshot.vectors(video), query.texts[0], windows)
+        return hit_of(snapshot, video, score, windows, moments, lines.get(video, ()), usual)
 
     depth = num_candidates(k) if lines else k
     while True:
