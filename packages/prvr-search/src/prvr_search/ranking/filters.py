@@ -150,13 +150,15 @@ class SearchFilter:
                 object.__setattr__(self, name, tuple(value))
                 if not all(value):
                     raise InputError(f"SearchFilter: {name} has an empty pattern; expected one such as *.mp4")
-            elif condition.kind == "seconds" and value is not None and not value >= 0:
-                raise InputError(f"SearchFilter: {name}={value}; expected a number of seconds from 0")
-            elif condition.kind == "time" and value is not None:
+            elif value is None:
+                continue
+            elif condition.kind == "time":
                 try:
                     value.timestamp()
                 except (ValueError, OverflowError, OSError) as error:  # the years at both ends of the calendar
                     raise InputError(f"SearchFilter: {name}={value}; expected a year from 1970 on") from error
+            elif not value >= 0:
+                raise InputError(f"SearchFilter: {name}={value}; expected a number of seconds from 0")
 
         no_duration = self.longer is not None and self.shorter is not None and self.longer > self.shorter
         if no_duration or (self.after and self.before and self.after.timestamp() >= self.before.timestamp()):

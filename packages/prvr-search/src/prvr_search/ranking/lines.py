@@ -16,7 +16,7 @@ Match = tuple[float, SubtitleLine]
 """A line of subtitles and its score."""
 
 
-def checked_queries(queries: Sequence[str | Query], k: int = 1, moments: int = 1) -> list[Query]:
+def checked_queries(queries: Sequence[str | Query], k: int, moments: int) -> list[Query]:
     """The queries of a search.
 
     Raises:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.lib.stride_tricks import sliding_window_view
 
 from prvr.encoders import VideoEntry
 from prvr.scoring import best_moment, moment_level
@@ -171,7 +172,7 @@ def _are_duplicates(hit: SearchHit, other: SearchHit) -> bool:
     differences = np.abs(np.subtract(curve, another, out=np.zeros(len(curve)), where=curve != another))
     finite = curve[np.isfinite(curve)]
     most = ALIKE * float(np.ptp(finite)) if len(finite) else 0.0
-    return abs(hit.moments[0].score - other.moments[0].score) < most and bool(differences.mean() < most)
+    return abs(moment.score - second.score) < most and bool(differences.mean() < most)
 
 
 def merged_moments(windows: Sequence[WindowTimeline], most: int, usual: float = np.inf) -> tuple[Moment, ...]:
@@ -260,9 +261,9 @@ def highest(scores: Vector, spans: Float[np.ndarray, "n 2"], parts: int) -> Vect
 
 def timeline(windows: Sequence[WindowTimeline]) -> tuple[Vector, Float[np.ndarray, "n 2"]]:
     """The scores of all windows, one after the other, and when each begins and ends."""
-    scores = np.concatenate([window.scores for window in windows])
     edges = [np.linspace(window.start, window.end, len(window.scores) + 1) for window in windows]
-    return scores, np.concatenate([np.stack([times[:-1], times[1:]], 1) for times in edges])
+    spans = [sliding_window_view(times, 2) for times in edges]
+    return np.concatenate([window.scores for window in windows]), np.concatenate(spans)
 
 
 def one_after_the_other(

@@ -175,8 +175,8 @@ def window_timelines(model: SearchModel, arrays: Arrays, text: Vector) -> list[W
     scores = window_scores(model, arrays, cosines)[:, 0].tolist()
     if "clips" not in cosines and (spans is not None or min(steps) <= 1):
         cosines["clips"] = _unit_cosines(candidate_clips(model, arrays).reshape(-1, model.dim), text[None, : model.dim])
-    clips = np.split(cosines["clips"][:, 0], windows) if "clips" in cosines else [np.empty(0, np.float32)] * windows
-    lines = _by_window(arrays, cosines["frames"][:, 0]) if model.frame_weight else clips
+    clips = cosines.get("clips", np.empty((0, 1), np.float32)).reshape(windows, -1)
+    lines = _by_window(arrays, cosines["frames"][:, 0]) if model.frame_weight else []
     lines = mean_lines(lines, steps) if model.frame_means else lines
     timelines = []
     for number, (start, end) in enumerate(arrays["times"].tolist()):
