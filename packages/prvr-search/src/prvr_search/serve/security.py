@@ -167,8 +167,7 @@ class SecurityMiddleware:
 
 def _route(scope: Scope, of: str) -> str:
     """The template of the address, never the address itself: there are too many of them."""
-    path = getattr(scope.get("route"), "path", None)
-    return path if isinstance(path, str) else "/static" if of.startswith(_STATIC) else "other"
+    return getattr(scope.get("route"), "path", "/static" if of.startswith(_STATIC) else "other")
 
 
 def _error(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
