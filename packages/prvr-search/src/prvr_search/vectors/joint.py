@@ -136,12 +136,11 @@ class JointModel:
         self.dim, self._text, self._device, self._taught = encoder.joint_dim, text, device, taught
         # an encoder of one's own has both sides
         self._pictures: VideoEncoder | None = text if isinstance(text, FrameEncoder) else None
-        self.identity = ModelIdentity(
-            ZERO_SHOT, encoder.encoder.name, encoder.encoder.weights, encoder.encoder, text.identity
-        )
+        frames = encoder.encoder
+        kind, name, weights = ZERO_SHOT, frames.name, frames.weights
         if taught is not None:
-            name, weights = f"{self.identity.name}, taught {taught.captions:,} captions", taught.sha256
-            self.identity = replace(self.identity, kind=TAUGHT, name=name, weights=weights)
+            kind, name, weights = TAUGHT, f"{name}, taught {taught.captions:,} captions", taught.sha256
+        self.identity = ModelIdentity(kind, name, weights, frames, text.identity)
 
     def encode_video(self, rows: Features, windows: Spans) -> Encoded:
         """The windows, one after the other."""
