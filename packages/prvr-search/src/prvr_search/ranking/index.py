@@ -42,6 +42,7 @@ from prvr_search.vectors.files import (
     index_key,
     join_vectors,
     open_vectors,
+    places_of,
     windows_of,
     write_vectors,
 )
@@ -141,14 +142,14 @@ class VideoIndex:
         self.folder.mkdir(parents=True, exist_ok=True)
         entries_of = {features_hash(entry): entry for entry in reversed(features.entries.values())}
         files = open_vectors(self.folder)
-        if todo := entries_of.keys() - {video for file in files for video in file.videos}:
+        if todo := entries_of.keys() - places_of(files):
             if len(todo) > _MANY:
                 logger.info("computing the vectors of %s videos, once", f"{len(todo):,}")
             clear_half_written(self.folder, older_than=ABANDONED_AFTER)  # newer files may be those of another process
             write_vectors(self.folder, self._embedded(features, {video: entries_of[video] for video in sorted(todo)}))
             files = join_vectors(self.folder, open_vectors(self.folder))
-        contents = {video for file in files for video in file.videos}
-        entries = tuple(entry for entry in features.entries.values() if features_hash(entry) in contents)
+        places = places_of(files)
+        entries = tuple(entry for entry in features.entries.values() if features_hash(entry) in places)
         is_same = (entries, files) == (before.entries, before.files)
         return before if is_same else Snapshot(entries, self.model, files, features)
 

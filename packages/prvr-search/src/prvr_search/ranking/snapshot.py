@@ -4,13 +4,14 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Int64
 
 from prvr.encoders import VideoEntry, VideoFeatures
-from prvr_search.vectors.files import Arrays, VectorFile
+from prvr_search.vectors.files import Arrays, VectorFile, places_of
 from prvr_search.vectors.model import Rows, SearchModel, Vector
 
 Numbers = Int64[np.ndarray, " _"]
@@ -56,18 +57,16 @@ class Snapshot(Videos):
     features: VideoFeatures | None = field(default=None, repr=False)
 
     @cached_property
-    def _places(self) -> Mapping[str, tuple[int, int]]:
-        """The file and the number in it of each video, by the hash of its features."""
-        files = enumerate(self.files)
-        return {video: (number, place) for number, file in files for place, video in enumerate(file.videos)}
+    def _places(self) -> Mapping[str, tuple[VectorFile, int]]:
+        return places_of(self.files)
 
     @cached_property
-    def owners(self) -> list[Numbers]:
+    def owners(self) -> Mapping[Path, Numbers]:
         """For each file the numbers of its videos, of copies the first; -1 where it is another one."""
-        owners = [np.full(len(file.videos), -1, np.int64) for file in self.files]
+        owners = {file.path: np.full(len(file.videos), -1, np.int64) for file in self.files}
         for number in np.unique(self.originals).tolist():
             file, place = self._places[features_hash(self.entries[number])]
-            owners[file][place] = number
+            owners[file.path][place] = number
         return owners
 
     @cached_property
@@ -81,8 +80,7 @@ class Snapshot(Videos):
     @cached_property
     def clip_owners(self) -> Numbers:
         """For each window of the pack the number of its video; -1 for those that do not count."""
-        pairs = zip(self.owners, self.pack, strict=False)
-        return np.concatenate([np.repeat(owners, file.windows) for owners, file in pairs])
+        return np.concatenate([np.repeat(self.owners[file.path], file.windows) for file in self.pack])
 
     def blocks(self) -> Iterator[tuple[Numbers, Numbers, Arrays]]:
         """The vectors of all videos, about a megabyte at a time.
@@ -95,7 +93,8 @@ class Snapshot(Videos):
             VectorsChanged: a file is not there any more.
         """
         total = np.zeros(self.model.dim)
-        for file, owners in zip(self.files, self.owners, strict=True):
+        for file in self.files:
+            owners = self.owners[file.path]
             if (owners >= 0).any():
                 arrays = file.read()
                 if self.model.frame_means:  # of the last row of each window
@@ -107,8 +106,8 @@ class Snapshot(Videos):
 
     def vectors(self, video: int) -> Arrays:
         """The vectors of a video; errors as of `blocks`."""
-        number, place = self._places[features_hash(self.entries[video])]
-        return self.files[number].of(place)
+        file, place = self._places[features_hash(self.entries[video])]
+        return file.of(place)
 
     @cached_property
     def mean_frame(self) -> Vector:

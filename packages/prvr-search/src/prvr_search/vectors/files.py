@@ -87,6 +87,11 @@ class VectorFile(NamedTuple):
         return windows_of(self.read(), *self.starts[place : place + 2].tolist())
 
 
+def places_of(files: Iterable[VectorFile]) -> dict[str, tuple[VectorFile, int]]:
+    """The file of each video and its number in it, by the hash of its features; of several files the last."""
+    return {video: (file, place) for file in files for place, video in enumerate(file.videos)}
+
+
 def windows_of(arrays: Arrays, first: int, stop: int) -> Arrays:
     """The vectors of some windows."""
     parts = {}
@@ -165,9 +170,9 @@ def join_vectors(folder: Path, files: Sequence[VectorFile]) -> Sequence[VectorFi
     small = [file for file in files if 2 * file.stamp[1] < _FULL]
     if len(small) <= _MOST:
         return files
-    vectors = {video: (file, place) for file in small for place, video in enumerate(file.videos)}
     with suppress(VectorsChanged):  # another process joins them
-        written = write_vectors(folder, ((video, file.of(place)) for video, (file, place) in sorted(vectors.items())))
+        places = sorted(places_of(small).items())
+        written = write_vectors(folder, ((video, file.of(place)) for video, (file, place) in places))
         for path in {file.path for file in small} - written:
             path.unlink(missing_ok=True)
     return open_vectors(folder)
