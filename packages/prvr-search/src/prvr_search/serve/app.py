@@ -267,7 +267,7 @@ def _add_routes(app: FastAPI, service: Service, sessions: Sessions) -> None:
     @app.get("/api/videos/{key}/lines")
     async def lines(key: Key) -> Sequence[SubtitleLine]:
         """The lines of the subtitles of a video, and of what is said or written, in order of time."""
-        return await service.of_video(key, service.lines)
+        return await service.of_video(key, lambda video: service.lines.of(video.sha256))
 
     @app.get("/api/videos/{key}/preview", **_media("video/mp4", "video/webm"))
     async def preview(

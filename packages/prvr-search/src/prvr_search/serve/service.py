@@ -21,7 +21,6 @@ from prvr.data import DataError
 from prvr.encoders import VideoEntry
 from prvr.errors import InputError, PrvrError
 from prvr_search import Library, Query, SearchFilter, SearchResult, VideoIndex
-from prvr_search.films import SubtitleLine
 from prvr_search.films.picture import read_picture
 from prvr_search.output.files import csv_table, timeline
 from prvr_search.ranking.results import Moment, SearchHit
@@ -123,6 +122,7 @@ class Service:
     Attributes:
         registry: the counters of the server.
         catalogue: the videos of the index as it was last read.
+        lines: the lines of subtitles of all videos.
         ready: whether the server can search now: the model is loaded, and the backend knows the current index.
         problem: why the other videos cannot be encoded now; None if they are, or if there are none.
         failure: the error of the first search, if it failed.
@@ -141,7 +141,7 @@ class Service:
         self.problem: str | None = None
         self.failure: Exception | None = None
         self.ready, self._damage, self._unreadable = False, "", 0
-        self.catalogue = Catalogue(library.store.folders.stamp)
+        self.catalogue, self.lines = Catalogue(library.store.folders.stamp), library.store.lines
         self._show(library.encoded() if update else library.index)
         self._searches = Workers(1, limits.search_seconds, limits.search_waiting)
         self._pictures = asyncio.Semaphore(limits.pictures)
@@ -288,10 +288,6 @@ class Service:
     async def media(self, key: str, make: Callable[..., bytes], *options: Any) -> bytes:
         """What `make(file, *options)` makes, maybe earlier; the file is checked now. Errors as of `of_file`."""
         return await self.of_file(key, lambda file: self._make(file, key, make, *options))
-
-    def lines(self, video: VideoEntry) -> Sequence[SubtitleLine]:
-        """The lines of the subtitles of a video, in order of time."""
-        return self._library.store.lines.of(video.sha256)
 
     async def exported(self, request: ExportRequest) -> str:
         """Hits that a client shows as the content of a file; errors as of `media`, and where the extra is missing."""
