@@ -229,8 +229,8 @@ def info_of(container: Any, stream: Any, start: Fraction) -> Film:
         pass  # a stream without time stamps: FFmpeg guesses from the bit rate, and is wrong by any factor
     elif stream.duration is not None and stream.time_base:
         # The picture may begin later than the sound, with which a player starts.
-        seconds = (stream.duration + (begins or 0)) * stream.time_base - start
-        seconds = max(seconds, stream.duration * stream.time_base)
+        late = (begins or 0) * stream.time_base - start
+        seconds = stream.duration * stream.time_base + max(late, 0)
     elif container.duration is not None:
         seconds = container.duration * TICK
         if container.format.name == MATROSKA and seconds > start:  # states when it ends
@@ -294,11 +294,8 @@ def container_date(metadata: Iterable[Mapping[str, str]]) -> str:
         '2019-07-12T16:30:00+02:00'
     """
     stated = [*metadata]
-    for text in (tags[key] for key in _KEYS for tags in stated if key in tags):
-        with suppress(ValueError):
-            if _is_plausible(date := datetime.fromisoformat(text.strip())):
-                return date.isoformat()
-    return ""
+    dates = (_plausible(tags.get(key, "").strip()) for key in _KEYS for tags in stated)
+    return next((date.isoformat() for date in dates if date), "")
 
 
 def film_date(stated: str, name: str, mtime_ns: int) -> tuple[str, DateSource]:
@@ -325,11 +322,9 @@ def film_date(stated: str, name: str, mtime_ns: int) -> tuple[str, DateSource]:
         year, _, month, day, *clock = match.groups("00")
         dates.append((f"{year}-{month}-{day} {':'.join(clock)}", "name"))
     for text, source in dates:
-        with suppress(ValueError):  # no date, or February 30
-            if _is_plausible(date := datetime.fromisoformat(text)):
-                return _local(date).isoformat(), source
-    date = datetime.fromtimestamp(mtime_ns // 10**9, UTC)
-    return _local(date).isoformat(), "file"
+        if date := _plausible(text):
+            return _local(date).isoformat(), source
+    return _local(datetime.fromtimestamp(mtime_ns // 10**9, UTC)).isoformat(), "file"
 
 
 def _local(date: datetime) -> datetime:
@@ -337,10 +332,13 @@ def _local(date: datetime) -> datetime:
     return date if date.utcoffset() else date.astimezone()
 
 
-def _is_plausible(date: datetime) -> bool:
-    try:
+def _plausible(text: str) -> datetime | None:
+    """The date that a text states; None where it is no date, as February 30, or none on which anybody filmed."""
+    # OverflowError: years at both ends of the calendar; OSError: Windows has no local time before 1970.
+    with suppress(ValueError, OverflowError, OSError):
+        date = datetime.fromisoformat(text)
         of_world = _local(date).astimezone(UTC)
-    except (OverflowError, OSError):  # years at both ends of the calendar; Windows has no local time before 1970
-        return False
-    years = {date.year, of_world.year}
-    return min(years) >= 1900 and years.isdisjoint(_UNSET) and of_world.timestamp() <= time.time() + _DAY
+        years = {date.year, of_world.year}
+        if min(years) >= 1900 and years.isdisjoint(_UNSET) and of_world.timestamp() <= time.time() + _DAY:
+            return date
+    return None
