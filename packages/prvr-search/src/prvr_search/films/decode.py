@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from fractions import Fraction
-from itertools import chain, groupby, islice, repeat
-from operator import itemgetter
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
@@ -25,7 +24,7 @@ from prvr_search.films.info import (
     short,
     video_stream,
 )
-from prvr_search.films.picture import Matrix, Picture, display_matrix, to_rgb
+from prvr_search.films.picture import Picture, display_matrix, to_rgb
 from prvr_search.films.timestamps import JUMP, interpolate_stamps, resample, with_need
 
 _INTERLEAVED = 10  # seconds: sound lies no further behind its picture in a file
@@ -80,7 +79,7 @@ class VideoFile:
 
     def again(self) -> "VideoFile":
         """The same file, so that two can read it at once; it is to be closed too."""
-        return VideoFile(self.path, self._file.again(), self._limits)
+        return VideoFile(self.path, _Source(self._file.file), self._limits)
 
     @property
     def read_error(self) -> OSError | None:
@@ -103,15 +102,14 @@ class VideoFile:
         check_rate(rate)
         self._seek(0.0)
         stated, most = math.floor(self.info.duration * rate), self._limits.samples
-        number = 0
-        for frame, samples in groupby(resample(self._timed(rate), Fraction(rate)), key=itemgetter(1)):
-            picture = self._picture(frame)
-            for middle, _ in samples:
-                number += 1
-                if max(stated, number) > most:
-                    reason = f"more than {most:,} frames at {rate:g} per second"
-                    raise VideoError(self.path, reason, "Choose a lower rate, or cut it.")
-                yield Frame(float(middle), picture)
+        shown = picture = None
+        for number, (middle, frame) in enumerate(resample(self._timed(rate), Fraction(rate)), 1):
+            if picture is None or frame is not shown:
+                shown, picture = frame, self._picture(frame)
+            if max(stated, number) > most:
+                reason = f"more than {most:,} frames at {rate:g} per second"
+                raise VideoError(self.path, reason, "Choose a lower rate, or cut it.")
+            yield Frame(float(middle), picture)
 
     def excerpt(
         self, start: float, end: float, *, most: int, rate: float = 30.0, patience: float = 10.0
@@ -134,11 +132,11 @@ class VideoFile:
             >>> with open_video("beach.mp4") as video:  # doctest: +SKIP
             ...     pictures = [frame.pixels for frame in video.excerpt(60.0, 65.0, most=480)]
         """
-        last: float | None = None
+        last = -math.inf
         for begins, frame in self._shown_from(start, time.monotonic() + patience):
-            if last is not None and begins >= end:
+            if begins >= end and last >= start:
                 return
-            if last is None or begins - last >= 1 / rate - 1e-3:
+            if begins - last >= 1 / rate - 1e-3:
                 last = max(start, float(begins))
                 yield Frame(last, self._picture(frame, most))
 
@@ -188,16 +186,12 @@ class VideoFile:
 
     def stands_alone(self, first: Fraction) -> bool:
         """Whether the pictures from a key frame on, a result of `key_frame`, can be decoded without those before it."""
-        is_whole, number = False, -1
         stored = (packet for _, packet in self.packets(first, math.inf) if packet.stream.index == self._stream.index)
-        try:
-            for number, frame in enumerate(islice(self._decoded(self._stream, packets=stored), _REFERENCES)):
-                is_whole = _is_whole(frame, is_whole)
-                if not is_whole or (number == 0 and frame.pts != 0):
-                    return False
-        except read_faults():
-            return False
-        return number >= 0
+        with suppress(StopIteration, *read_faults()):
+            frames = islice(self._decoded(self._stream, packets=stored), _REFERENCES)
+            begins = next(frames)
+            return _is_whole(begins, False) and begins.pts == 0 and not any(frame.is_corrupt for frame in frames)
+        return False
 
     def packets(self, first: Fraction, end: float) -> Iterator[tuple[Fraction, Any]]:
         """Packets of `streams` as they are stored, from a key frame on, their time stamps so that it is shown at 0.
@@ -219,7 +213,8 @@ class VideoFile:
         for packet, shown, decoded in self._stored(*self.streams):
             if shown is None or decoded is None:
                 raise ValueError("a packet has no time stamp")
-            picture = packet.stream.index == self._stream.index
+            index = packet.stream.index
+            picture = index == self._stream.index
             if picture and latest is None and packet.is_keyframe and shown == first:
                 latest, undated = decoded, packet.dts is None
             if picture and latest is not None:
@@ -227,10 +222,10 @@ class VideoFile:
                     raise ValueError("a time stamp jumps")
                 latest = decoded
             if decoded >= end:
-                left.discard(packet.stream.index)
+                left.discard(index)
             if not left or decoded >= end + _INTERLEAVED:
                 break
-            if packet.stream.index in left and shown >= first and (latest is not None or not picture):
+            if index in left and shown >= first and (latest is not None or not picture):
                 shift = round((self.origin + first) / packet.time_base)
                 packet.pts -= shift
                 # Some formats state only later packets' times of decoding; FFmpeg finds all of them, or none.
@@ -283,8 +278,7 @@ class VideoFile:
         self._stream.thread_type = "AUTO"
         threads = _IN_THREADS // max(1, codec.width * codec.height)
         codec.thread_count = min((os.cpu_count() or 1) + 1, _THREADS, max(1, threads))
-        self._rotation: int | None = None  # of the frame before, and its matrix
-        self._matrix: Matrix | None = None
+        self._rotation: int | None = None  # of the frame before, which `_matrix` is of
         self._unread = True
         self.warnings: list[str] = []
 
@@ -346,7 +340,7 @@ class VideoFile:
 
     def _decoded_from(self, start: float, until: float) -> Iterator[tuple[Fraction, Any, bool]]:
         """As `_shown_from`, from where the file is, each with whether nothing is missing that it needs."""
-        pending, is_first, count, is_whole, is_settled = None, True, 0, False, False
+        pending, is_first, count, is_whole, is_settled = [], True, 0, False, False
         for number, (begins, _, frame) in enumerate(self._timed()):
             is_refreshed = number > _REFRESHED and (frame.is_corrupt or self.info.codec in _RECOVERING)
             is_whole = _is_whole(frame, is_whole or is_refreshed)
@@ -354,16 +348,16 @@ class VideoFile:
             # What is broken after that is broken in the file, wherever decoding begins.
             is_settled = is_settled or count > _REFERENCES or is_refreshed
             if begins <= start and is_first:
-                pending = begins, frame, is_whole or is_settled
+                pending = [(begins, frame, is_whole or is_settled)]
                 if time.monotonic() < until:
                     continue
-            if is_first and pending:
-                yield pending
+            if is_first:
+                yield from pending
             if begins > start:
-                yield begins, frame, (is_whole or is_settled) and not (is_first and pending is None)
+                yield begins, frame, (is_whole or is_settled) and bool(pending)
             is_first = False
-        if is_first and pending:
-            yield pending
+        if is_first:
+            yield from pending
 
     def _picture(self, frame: Any, most: int | None = None) -> Picture:
         if frame.rotation != self._rotation:
@@ -371,33 +365,34 @@ class VideoFile:
         with explained(self.path, f"its frames ({frame.format.name}) cannot be converted to colours"):
             return to_rgb(frame, self._stream.sample_aspect_ratio, self._matrix, most)
 
-    def _timed(self, rate: float | None = None) -> Iterator[tuple[Fraction, Fraction, Any]]:
+    def _timed(self, rate: float = math.inf) -> Iterator[tuple[Fraction, Fraction, Any]]:
         """Every frame, or those that this rate needs, with start and length in seconds; starts never go back."""
         # The time base of the stream: frames that a decoder gives at the end, or after a read error, have none.
         unit = self._stream.time_base
         pace = self._stream.average_rate or self._stream.guessed_rate
         interval = 1 / pace if pace and pace > 0 else Fraction(0)
-        start, length, shift = Fraction(0), Fraction(0), Fraction(0)
+        start = length = shift = Fraction(0)
         count = wrong = parts = 0
         stamped = ((self._time(frame.pts, unit), frame) for frame in self._decoded(self._stream, rate))
-        mended = interpolate_stamps(stamped, None if rate is None else start)
+        mended = interpolate_stamps(stamped, start if rate < math.inf else None)
         for count, (stamp, frame, is_wrong) in enumerate(mended, 1):
             wrong += is_wrong
             begins = start + length if stamp is None else stamp + shift
             if count > 1 and begins < start - JUMP:
-                shift += start + (length or interval) - begins
-                begins, parts = start + (length or interval), parts + 1
+                after = start + (length or interval)
+                shift, begins, parts = shift + after - begins, after, parts + 1
             start = max(begins, start)  # also from below 0, where a file begins before it is to be shown
             length = frame.duration * unit if unit and frame.duration and frame.duration > 0 else interval
             check_size(self.path, frame.width, frame.height, float(start), self._limits)
             if start + length > self._limits.seconds:
                 length = interval
             yield start, length, frame
-        if not count and not self.info.width:  # FFmpeg reports no size for a picture that it was told not to decode
+        if not count:
+            if self.info.width:
+                raise VideoError(self.path, f"no frame of it can be decoded ({self.info.codec})", MEND)
+            # FFmpeg reports no size for a picture that it was told not to decode.
             reason = f"its frames have no size that can be read, or more than {self._limits.pixels:,} pixels"
             raise VideoError(self.path, reason, "Scale it down, or raise the limit.")
-        if not count:
-            raise VideoError(self.path, f"no frame of it can be decoded ({self.info.codec})", MEND)
         if wrong:
             self.warnings.append(f"{wrong} wrong time stamps were interpolated")
         if parts:
@@ -408,7 +403,7 @@ class VideoFile:
             self.warnings.append(f"{seconds}: truncated or damaged, or only audio continues")
         self.duration = end or stated
 
-    def _decoded(self, stream: Any, rate: float | None = None, packets: Iterable[Any] | None = None) -> Iterator[Any]:
+    def _decoded(self, stream: Any, rate: float = math.inf, packets: Iterable[Any] | None = None) -> Iterator[Any]:
         """Frames of a stream in display order; those that cannot be decoded are counted and left out.
 
         Args:
@@ -420,7 +415,7 @@ class VideoFile:
         # Packets of these formats say when they are shown. HEVC marks frames that no other needs too, but with layers
         # of different rates those of another layer may need them.
         is_marked = self._container.format.name in _DATED and self.info.codec == "h264"
-        if is_marked and rate is not None and (self.info.frame_rate or 0) >= _SPARSE * rate:
+        if is_marked and (self.info.frame_rate or 0) >= _SPARSE * rate:
             unit, origin = float(stream.time_base), float(self.origin)
             marked = with_need(packets, lambda stamp: math.ceil((stamp * unit - origin) * rate - 0.5), JUMP / unit)
         else:
@@ -471,25 +466,21 @@ class _Source:
     """An open file, read from a place of its own; it remembers why it could not be: FFmpeg takes that for its end."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self._place = file, 0
+        self.file, self._place = file, 0
         self.error: OSError | None = None
-
-    def again(self) -> "_Source":
-        return _Source(self._file)
 
     def tell(self) -> int:
         return self._place
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        if whence == os.SEEK_CUR:
-            offset, whence = self._place + offset, os.SEEK_SET
-        self._place = self._file.seek(offset, whence)
+        """As of a file; FFmpeg asks for no place that is relative to this one."""
+        self._place = self.file.seek(offset, whence)
         return self._place
 
     def read(self, size: int = -1) -> bytes:
         try:
-            self._file.seek(self._place)
-            content = self._file.read(size)
+            self.file.seek(self._place)
+            content = self.file.read(size)
         except OSError as error:
             self.error = error
             raise

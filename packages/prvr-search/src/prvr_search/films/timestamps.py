@@ -35,15 +35,16 @@ def resample(items: Iterable[tuple[Fraction, Fraction, T]], rate: Fraction) -> I
         [(0.5, 'a'), (1.5, 'b'), (2.5, 'b')]
     """
     shown: list[T] = []
-    end, number = Fraction(0), 0
+    end, first = Fraction(0), 1 / (2 * rate)
+    middle = first
     for start, length, item in items:
-        while shown and (middle := (number + Fraction(1, 2)) / rate) < start:
+        while shown and middle < start:
             yield middle, shown[0]
-            number += 1
+            middle += 1 / rate
         shown, end = [item], start + length
-    while shown and (number == 0 or (number + Fraction(1, 2)) / rate < end):
-        yield (number + Fraction(1, 2)) / rate, shown[0]
-        number += 1
+    while shown and (middle == first or middle < end):
+        yield middle, shown[0]
+        middle += 1 / rate
 
 
 def interpolate_stamps(
