@@ -133,15 +133,12 @@ def display_matrix(frame: Any) -> Matrix | None:
     Not for every frame: once PyAV was asked for its side data, a frame and they hold each other until the garbage
     collector comes by, hundreds of frames later. `frame.rotation` costs nothing.
     """
-    # Nine numbers of 4 bytes, row by row, in the machine's order.
     data = frame.side_data.get("DISPLAYMATRIX")
-    if data is None:
-        return None
-    numbers = np.frombuffer(bytes(data), np.int32).tolist()
-    if len(numbers) != 9:
-        return None
-    a, b, _, c, d, *_ = numbers
-    return a, b, c, d
+    # Nine numbers of 4 bytes, row by row, in the machine's order.
+    match np.frombuffer(b"" if data is None else bytes(data), np.int32).tolist():
+        case a, b, _, c, d, _, _, _, _:
+            return a, b, c, d
+    return None
 
 
 def read_picture(source: Path | str | bytes | np.ndarray) -> Picture:

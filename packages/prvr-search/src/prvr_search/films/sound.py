@@ -56,5 +56,6 @@ def read_sound(
 
 def _quietest(samples: Float32[np.ndarray, " n"], length: int) -> int:
     """The index in the middle of the quietest `length` samples of the last tenth."""
-    parts = np.square(samples[len(samples) - len(samples) // 10 // length * length :]).reshape(-1, length).sum(1)
-    return len(samples) - len(parts) * length + int(parts.argmin()) * length + length // 2
+    first = len(samples) - len(samples) // 10 // length * length
+    quietest = int(np.square(samples[first:]).reshape(-1, length).sum(1).argmin())
+    return first + quietest * length + length // 2

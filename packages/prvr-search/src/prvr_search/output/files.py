@@ -118,10 +118,11 @@ def write_text(path: Path | str, text: str) -> None:
     Raises:
         DataError: the file cannot be written.
     """
+    content = text.encode()
     if str(path) == "-":
-        write_stdout(text.encode("utf-8"))
-        return
-    write_output(Path(path).expanduser(), text.encode("utf-8"))
+        write_stdout(content)
+    else:
+        write_output(Path(path).expanduser(), content)
 
 
 def write_stdout(content: bytes) -> None:

@@ -9,7 +9,7 @@ from textwrap import fill
 import numpy as np
 from rich import box
 from rich.cells import cell_len
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from prvr.encoders import VideoEntry
@@ -61,15 +61,18 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         width: the width of the terminal, in columns.
         plain: draw with ASCII characters only.
     """
-    many = count_line(result)
     table = Table(
-        title=Text(printable(result.query), "bold"), caption=many, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+        Column(justify="right", no_wrap=True),
+        Column("video", overflow="fold", min_width=8),
+        Column("score", justify="right", no_wrap=True),
+        Column("moment", justify="right", no_wrap=True),
+        Column("relevance", no_wrap=True),
+        title=Text(printable(result.query), "bold"),
+        caption=count_line(result),
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
     )
-    table.add_column("", justify="right", no_wrap=True)
-    table.add_column("video", overflow="fold", min_width=8)
-    table.add_column("score", justify="right", no_wrap=True)
-    table.add_column("moment", justify="right", no_wrap=True)
-    table.add_column("relevance", no_wrap=True)
     low, high = result.scale
     names = [split_name(printable(hit.video.id)) for hit in result.hits]
     column = min(max([_NAMES[0], *(cell_len(file) for file, _ in names)]), _NAMES[1])

@@ -32,7 +32,8 @@ class Speech:
 
     def __init__(self, name: str, device: Any = "cpu") -> None:
         model = name.partition(":")[2] or WHISPER
-        place = str(Path(model).expanduser().resolve()) if Path(model).expanduser().is_dir() else model
+        folder = Path(model).expanduser()
+        place = str(folder.resolve()) if folder.is_dir() else model
         kind = (config := read_config(place))["model_type"]
         if kind != "whisper":
             raise DataError(f"{place}: a model of type {kind!r}. Expected a Whisper, such as {WHISPER}.")

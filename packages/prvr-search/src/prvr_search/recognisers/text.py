@@ -1,6 +1,7 @@
 """What is written in a film, by RapidOCR, whose models come with it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,9 @@ class Text:
         from rapidocr import RapidOCR  # pyright: ignore[reportMissingImports]
 
         self._read: Any = RapidOCR(params={"Global.log_level": "error"})
-        parts = (self._read.cfg[part] for part in ("Det", "Cls", "Rec"))
-        models = [f"{part.ocr_version.value} {part.model_type.value}" for part in parts]
-        self.identity = Identity(name, ", ".join(models), f"{_RATE:g} picture per second")
+        parts = map(self._read.cfg.get, ("Det", "Cls", "Rec"))
+        models = ", ".join(f"{part.ocr_version.value} {part.model_type.value}" for part in parts)
+        self.identity = Identity(name, models, f"{_RATE:g} picture per second")
 
     def recognise(self, video: VideoFile) -> Iterator[SubtitleLine]:
         """See `prvr_search.recognisers.Recogniser`."""
@@ -50,6 +51,6 @@ class Text:
                 yield shown.pop(key)
             start, end = frame.time - 0.5 / _RATE, frame.time + 0.5 / _RATE
             for key, text in texts.items():
-                first = shown.get(key, SubtitleLine(start, end, text, kind="written"))
-                shown[key] = SubtitleLine(first.start, end, first.text, kind="written")
+                line = shown.get(key, SubtitleLine(start, end, text, kind="written"))
+                shown[key] = replace(line, end=end)
         yield from shown.values()
