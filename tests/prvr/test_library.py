@@ -242,7 +242,7 @@ def test_what_cannot_be_read_now_is_named_and_tried_again(
     paths, opened = [collection.films / name for name in ALL], av.open
 
     def broken(file: Any, *arguments: Any, **options: Any) -> Any:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), file._file.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), file.file.fileno())
         return opened(file, *arguments, **options)
 
     with refusing(Path, "open", *paths, number=errno.EIO):

@@ -123,6 +123,8 @@ def find_file(folder: Path, *names: str) -> Path:
     if path is None:
         files = ", ".join(sorted(paths)[:8]) or "nothing"
         raise DataError(f"{folder}: expected {' or '.join(names)}, got {files}. Download the annotation files into it.")
+    if not path.is_file():
+        raise DataError(f"{path}: expected a regular file. Download it again.")
     return path
 
 
