@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 from prvr.cli.options import app, parsed_by
-from prvr.corpora.user_captions import seconds
 from prvr.reading import printable
 
 if TYPE_CHECKING:
@@ -15,6 +14,13 @@ if TYPE_CHECKING:
 
 VIDEOS = Group("Search your own videos", sort_key=0)
 """The first section of `prvr --help`."""
+
+
+def seconds(text: str) -> float:
+    """A time or a duration as a table of captions has it; raises `ValueError` if it is something else."""
+    from prvr.corpora.user_captions import seconds
+
+    return seconds(text)
 
 
 def _date(text: str) -> datetime:

@@ -16,10 +16,9 @@ from cyclopts import Group, Parameter
 
 from prvr.cli.console import CommandError, complain, load, printing_to_stderr, stdout
 from prvr.cli.options import Count, app, parsed_by
-from prvr.corpora.user_captions import seconds
 from prvr.errors import InputError, require
 from prvr.reading import read_text
-from prvr_search.cli.clip import VIDEOS, Date, Exact, File, Force, Place, Seconds, Sentence, clip_line, moment
+from prvr_search.cli.clip import VIDEOS, Date, Exact, File, Force, Place, Seconds, Sentence, clip_line, moment, seconds
 from prvr_search.cli.libraries import Folder, SearchOptions, joined, opened_libraries
 from prvr_search.ranking.filters import CONDITIONS, SearchFilter
 

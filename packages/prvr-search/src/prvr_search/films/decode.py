@@ -278,7 +278,7 @@ class VideoFile:
         self._stream.thread_type = "AUTO"
         threads = _IN_THREADS // max(1, codec.width * codec.height)
         codec.thread_count = min((os.cpu_count() or 1) + 1, _THREADS, max(1, threads))
-        self._rotation: int | None = None  # of the frame before, which `_matrix` is of
+        self._rotation: int | None = None  # of the previous frame, to which `_matrix` belongs
         self._unread = True
         self.warnings: list[str] = []
 
@@ -473,7 +473,7 @@ class _Source:
         return self._place
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """As of a file; FFmpeg asks for no place that is relative to this one."""
+        """Moves to a place, as `seek` of a file does; FFmpeg never asks for one relative to the current place."""
         self._place = self.file.seek(offset, whence)
         return self._place
 

@@ -197,10 +197,10 @@ def timeline(
             about = {"fcp_xml": {"timecode": {"displayformat": kind}}}
             source = otio.schema.ExternalReference(place(hit.video), whole, about)
             source.name = printable(hit.video.id.rpartition("/")[2])
-            for found in sorted(hit.spans, key=lambda each: each.start):
-                first = min(length - 1, math.floor(found.start * rate + _ROUNDING))
-                stop = min(length, max(first + 1, math.ceil(found.end * rate - _ROUNDING)))
-                about = {"prvr": {"query": track.name, "score": getattr(found, "score", hit.score)}}
+            for interval in sorted(hit.spans, key=lambda each: each.start):
+                first = min(length - 1, math.floor(interval.start * rate + _ROUNDING))
+                stop = min(length, max(first + 1, math.ceil(interval.end * rate - _ROUNDING)))
+                about = {"prvr": {"query": track.name, "score": getattr(interval, "score", hit.score)}}
                 part = span(zero + time(first, zero.rate), time(stop - first, zero.rate))
                 track.append(otio.schema.Clip(source.name, source.deepcopy(), part, about))
         cuts.tracks.append(track)

@@ -315,8 +315,8 @@ def _hits(
 
     def exact(videos: Iterable[int]) -> dict[int, float]:
         """The scores of videos, each by itself: to the last bit, they do not depend on what it was compared with."""
-        found = ((video, timelines(video)) for video in videos)
-        return _best_first({video: max(window.score for window in windows) for video, windows in found if windows})
+        candidates = ((video, timelines(video)) for video in videos)
+        return _best_first({video: max(window.score for window in windows) for video, windows in candidates if windows})
 
     def best(k: int) -> dict[int, float]:
         """The scores of the k best videos, best first; of those that the model re-scores, by that score."""

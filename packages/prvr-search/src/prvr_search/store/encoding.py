@@ -126,8 +126,8 @@ class Update:
         except LibraryUnwritable as error:
             self.problem = str(error)
             self.waiting += [video.id for video in pending if video.id not in {*self.encoded, *self._unreadable}]
-        kept = (self.films[video.sha256] for video in self.videos.values() if video.sha256 in self.films)
-        self.searchable = sum(not film.reason for film in kept)
+        films = (self.films[video.sha256] for video in self.videos.values() if video.sha256 in self.films)
+        self.searchable = sum(not film.reason for film in films)
         return self
 
     def _encode(self, pending: Sequence[VideoPath]) -> None:

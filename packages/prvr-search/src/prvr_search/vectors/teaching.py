@@ -181,8 +181,8 @@ def teach(
 
     lines.sort(key=key)  # hashes are an order without meaning, whatever that of the table: its beginning is a sample
     keys = [*map(key, lines)]
-    found, own = np.unique([sha256 for sha256, _ in keys], return_inverse=True)
-    captioned = found.tolist()
+    shas, own = np.unique([sha256 for sha256, _ in keys], return_inverse=True)
+    captioned = shas.tolist()
     if len(captioned) < _FEWEST:
         raise DataError(f"{path}: captions of {len(captioned)} of the videos. Expected captions of {_FEWEST} or more.")
     videos = [*captioned, *sorted(entries.keys() - {*captioned})][: max(_VIDEOS, len(captioned))]

@@ -29,7 +29,7 @@ READY: tuple[Kind | None, ...] = ("checkpoint", "untrained")
 
 
 _Absolute = AfterValidator(lambda path: type(path)(Path(path).expanduser().resolve()))
-"""So that a run can be opened from any folder."""
+"""Makes a path absolute, so that a run can be opened from any folder."""
 
 
 @record

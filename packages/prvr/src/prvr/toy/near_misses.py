@@ -21,7 +21,7 @@ _ACTION = 3  # the column of actions; the numbers of opposite ones differ in the
 
 
 def relevance(sentences: Sequence[Sentence], videos: Sequence[Video]) -> dict[str, list[str]]:
-    """For the id of each sentence those of all videos that its claim is true of: of a shot, captioned or not."""
+    """The ids of all videos that show what a sentence claims, in a shot with or without a caption, by its id."""
     rows = near_misses([sentence.claim for sentence in sentences], videos)[0]
     return {s.id: [videos[v].id for v in np.flatnonzero(row).tolist()] for s, row in zip(sentences, rows, strict=True)}
 

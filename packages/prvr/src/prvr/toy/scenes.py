@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -78,12 +79,14 @@ def draw_split(split: str, count: int, seed: int, name: str | None = None) -> Sc
 
 def write_scenes(path: Path, splits: Mapping[str, Scenes]) -> None:
     """Writes one JSON object a line: ``{"split", "video", "sentences"}``."""
-    records = (
-        _Record(split, video, tuple(sentence for sentence in scenes.sentences if sentence.video_id == video.id))
-        for split, scenes in splits.items()
-        for video in scenes.videos
-    )
-    path.write_text("".join(f"{json.dumps(asdict(record))}\n" for record in records), encoding="utf-8", newline="\n")
+    lines = list[str]()
+    for split, scenes in splits.items():
+        sentences = defaultdict[str, list[Sentence]](list)
+        for sentence in scenes.sentences:
+            sentences[sentence.video_id].append(sentence)
+        records = (_Record(split, video, tuple(sentences[video.id])) for video in scenes.videos)
+        lines += [f"{json.dumps(asdict(record))}\n" for record in records]
+    path.write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
 def read_toy_scenes(corpus: Corpus) -> dict[str, Scenes]:

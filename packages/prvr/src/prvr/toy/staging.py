@@ -122,7 +122,7 @@ def _placed(thing: Thing, place: Times, angle: float, wait: float = 0.0) -> Plac
 def _actors(shot: Shot, angles: Times, rng: Generator) -> list[PlacedThing]:
     """The things that act, at a random place; the last one is drawn on top."""
     shares, actor, action = rng.random(2), shot.actor, shot.action
-    lane = shares[[1, 1]]  # of what moves along one axis
+    lane = shares[[1, 1]]  # one share on both axes, for a thing that moves along one
     if not (actor and action):
         return []
     if shot.other and shot.heading:

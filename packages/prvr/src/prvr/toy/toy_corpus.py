@@ -89,8 +89,7 @@ def write_corpus(
             if not target.exists():  # or else another process made it meanwhile
                 raise
     corpus = open_corpus(root, name)
-    found = corpus.about
-    existing = {key: found.get(key) for key in about}
+    existing = {key: corpus.about.get(key) for key in about}
     if existing != about:
         raise DataError(
             f"{target}: holds another corpus ({short(existing, 300)}), expected {about}. Delete this folder or choose "

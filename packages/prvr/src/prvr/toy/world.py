@@ -29,7 +29,7 @@ OPPOSITE = {action: ACTIONS[i ^ 1] for i, action in enumerate(ACTIONS)}
 PUSHES = ("push", "pushed")
 HEADINGS = ACTIONS[:4]
 VALUES = {"shape": SHAPES, "colour": COLOURS, "size": SIZES}
-"""Of each property of a thing."""
+"""The values of each property of a thing."""
 
 # One pair in five is kept from training, the same for every seed, because the encoder is trained only once.
 # Every shape, colour and action is left with pairs that do occur.

@@ -24,7 +24,7 @@ FrameWeights = Float[Tensor, "v l"]
 """Frames in the space of the words, which are valid, and how much each counts."""
 WordFeatures = Float[Tensor, "q w e"]
 FrameFeatures = Float[Tensor, "v l f"]
-"""What is read of words and of frames."""
+"""The features of words and of frames that the retriever reads."""
 
 
 def token_alignment(
