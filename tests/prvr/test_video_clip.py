@@ -76,6 +76,14 @@ def test_a_clip_is_copied_from_the_key_frame_before(films: Path, film: str, endi
     check(clip)
 
 
+def test_a_clip_of_the_last_frames_is_copied(tmp_path: Path) -> None:
+    """The decoder holds back more frames than follow the last key frame."""
+    film = write_film(tmp_path / "film.mkv", options={"g": "96", "sc_threshold": "0", "bf": "2"})
+    clip = write_clip(film, 9.65, 10.0, tmp_path / "a.mkv")
+    assert (clip.copied, clip.start) == (True, pytest.approx(9.6, abs=0.03))
+    np.testing.assert_allclose(shown(clip.path), [9.6, 9.7, 9.8, 9.9], atol=0.06)
+
+
 @pytest.mark.parametrize("film", FILMS)
 def test_an_exact_clip_starts_exactly(films: Path, film: str, tmp_path: Path) -> None:
     clip = write_clip(films / film, START, END, tmp_path / "a.mp4", exact=True)

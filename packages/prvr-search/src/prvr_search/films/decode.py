@@ -188,7 +188,8 @@ class VideoFile:
         """Whether the pictures from a key frame on, a result of `key_frame`, can be decoded without those before it."""
         stored = (packet for _, packet in self.packets(first, math.inf) if packet.stream.index == self._stream.index)
         with suppress(StopIteration, *read_faults()):
-            frames = islice(self._decoded(self._stream, packets=stored), _REFERENCES)
+            packets = chain([next(stored)], stored)  # reading the first one may open the file anew, with new streams
+            frames = islice(self._decoded(self._stream, packets=packets), _REFERENCES)
             begins = next(frames)
             return _is_whole(begins, False) and begins.pts == 0 and not any(frame.is_corrupt for frame in frames)
         return False

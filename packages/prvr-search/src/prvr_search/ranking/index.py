@@ -229,7 +229,10 @@ class VideoIndex:
             backend = self._in_step(snapshot)
         searched = {passage: searched_videos(snapshot, where, passage) for passage in {q.passage for q in asked}}
         lines = [matching_lines(snapshot, self._subtitles, query, searched[query.passage]) for query in asked]
-        hits = [line_hits(snapshot, matches, moments) for matches in lines]
+        hits = [
+            () if query.shows else line_hits(snapshot, matches, moments)
+            for query, matches in zip(asked, lines, strict=True)
+        ]
         depth = max(k, self.model.candidates) if isinstance(self.model, Rescores) else k
         for first in range(0, len(vectors), _QUERIES):
             group = [*vectors][first : first + _QUERIES]
