@@ -41,6 +41,15 @@ def test_several_folders_are_ranked_as_one(collection: Collection) -> None:
     assert lines.split() == [str(third.resolve() / "grass.mp4")]
 
 
+def test_a_file_is_one_result_however_many_folders_hold_it(collection: Collection) -> None:
+    inner = collection.films / "day 2"
+    film(inner / "crimson.mp4", 0, shade=230)
+    also = ("--also", str(collection.films), "--also", str(inner))
+    table = collection.run("search", str(collection.films), "something red", "--encoder", NAME, *also)
+    assert "of 4 videos" in table
+    assert "also" not in table
+
+
 def test_a_new_folder_gets_the_encoder_of_the_first_and_another_rate_is_refused(
     collection: Collection, clip: str
 ) -> None:

@@ -180,7 +180,10 @@ def joined(library: "Library", others: "Sequence[Library]") -> "VideoIndex":
                 f"{other.folder}: encoded with {_encoder(features.spec)}; {library.folder}: with {_encoder(own.spec)}. "
                 "Pass --encoder and --rate for both."
             )
+        paths = {entry.path for entry in entries.values()}
         for name, entry in features.entries.items():
+            if entry.path in paths:  # one folder lies in the other
+                continue
             named = f"{other.folder.name}/{name}"
             named = f"{other.folder}/{name}" if named in entries else named
             entries[named] = replace(entry, id=named)

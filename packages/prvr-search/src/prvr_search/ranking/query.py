@@ -188,10 +188,10 @@ def passage_vector(snapshot: Snapshot, passage: Passage) -> Vector:
         DataError: its features cannot be read.
     """
     if passage.video not in snapshot.numbers or snapshot.features is None:
-        close = [printable(name) for name in get_close_matches(passage.video, snapshot.numbers, n=3)]
+        close = ", ".join(map(printable, get_close_matches(passage.video, snapshot.numbers, n=3)))
         raise InputError(
-            f"{printable(passage.video)}: no such video in this index{f'; close: {close}' if close else ''}. Pass the "
-            "name as the results show it, with its folder."
+            f"{printable(passage.video)}: no such video in this index{f'; did you mean {close}?' if close else '.'} "
+            "Pass the name as the results show it, with its folder."
         )
     duration, model = snapshot.features.duration(passage.video), snapshot.model
     if passage.start > duration:

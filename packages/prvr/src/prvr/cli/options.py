@@ -31,9 +31,9 @@ EVERYWHERE = Group("Global options", sort_key=9)
 _HELP = """\
 Train and evaluate models for partially relevant video retrieval, and search videos with them.
 
-Exit codes: 0 success; 1 a bug in prvr, or damage that `--verify` has found; 2 an error in the arguments, the \
-configuration or the data; 130 interrupted (Ctrl-C); 141 output pipe closed (`prvr presets | head`); 143 terminated \
-(SIGTERM) during training, after the state was saved.
+Exit codes: 0 success; 1 a bug in prvr, or a library that is damaged or cannot be written; 2 an error in the \
+arguments, the configuration or the data; 130 interrupted (Ctrl-C); 141 output pipe closed (`prvr presets | head`); \
+143 terminated (SIGTERM) during training, after the state was saved.
 """
 _TEXTS = (str, str | None)
 _RAISE: dict[str, Any] = {"exit_on_error": False, "print_error": False}
