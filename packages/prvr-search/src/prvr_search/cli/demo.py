@@ -79,8 +79,8 @@ def run(*, quick: bool = False, output: Annotated[Path, Parameter(metavar="RUN")
     ranks = ", ".join(str(int(result.report.ranks[query])) for query in queries)
     print(f"A good, a median and a bad example. Ranks of their right videos: {ranks}.")
     show_folder(result)
-    found = [video for example in examples for video in (example.video_id, example.hits[0].video_id)]
-    chosen = list(dict.fromkeys([*found, *corpus.split(name).video_ids]))[:_VIDEOS]
+    names = [video for example in examples for video in (example.video_id, example.hits[0].video_id)]
+    chosen = list(dict.fromkeys([*names, *corpus.split(name).video_ids]))[:_VIDEOS]
     with progress_bar("writing files") as progress:
         videos = write_videos(corpus, chosen, run_folder / "videos", progress=progress)
     print(

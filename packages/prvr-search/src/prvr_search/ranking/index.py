@@ -207,16 +207,16 @@ class VideoIndex:
         """
         asked = checked_queries(queries, k, moments)
         try:
-            return self._found(asked, k, moments, where)
+            return self._ranked(asked, k, moments, where)
         except VectorsChanged as error:
             logger.info("%s", error)
             with suppress(OSError):  # all files are compared with their hashes again
                 (self.folder / CATALOGUE).unlink()
             if (features := self.snapshot.features) is not None:
                 self.update(features)
-            return self._found(asked, k, moments, where)
+            return self._ranked(asked, k, moments, where)
 
-    def _found(
+    def _ranked(
         self, asked: Sequence[Query], k: int, moments: int, where: SearchFilter | None
     ) -> tuple[SearchResult, ...]:
         with self._lock:
@@ -335,7 +335,7 @@ def _hits(
             results = _best_first(dict(zip(results, rescored, strict=True)))
         return dict(islice(results.items(), k))
 
-    def found(video: int, score: float) -> SearchHit:
+    def hit(video: int, score: float) -> SearchHit:
         windows = timelines(video)
         if rescores is not None:
             windows = rescored_timelines(rescores, snapshot.vectors(video), query.texts[0], windows)
@@ -346,7 +346,7 @@ def _hits(
         ranked = best(depth)
         each = ranked | exact(sorted(lines.keys() - ranked.keys()))
         order = fuse([*ranked], [*lines]) if lines else [*ranked]
-        hits = fold([found(video, each[video]) for video in order])
+        hits = fold([hit(video, each[video]) for video in order])
         if query.then and not hits and model.clips == 1 and not model.frame_weight:
             raise InputError(
                 f"{model.identity.name}: compares sentences with a single row of each window, so it does not see "

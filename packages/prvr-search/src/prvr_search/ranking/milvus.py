@@ -136,7 +136,7 @@ class MilvusBackend:
 
     def _first(self, pack: str) -> _Collection | None:
         """The collection of a pack that is whole, or else that of the first living writer; drops what is old."""
-        found = []
+        candidates = list[_Collection]()
         for name in self._client.list_collections():
             about = self._client.describe_collection(name) if name.startswith("prvr_") else {}
             if "prvr.pack" not in (ours := about.get("properties", {})):
@@ -149,8 +149,8 @@ class MilvusBackend:
                     self._client.drop_alias(alias)
                 self._client.drop_collection(name)
             elif is_wanted:
-                found.append(_Collection(is_partial, about.get("created_timestamp", 0), name, ours["prvr.writer"]))
-        return min(found, default=None)
+                candidates.append(_Collection(is_partial, about.get("created_timestamp", 0), name, ours["prvr.writer"]))
+        return min(candidates, default=None)
 
     def _made(self, source: ClipSource) -> _Collection | None:
         """A new collection, filled, or that of another process that has begun just before; None if it was dropped."""
@@ -203,7 +203,7 @@ class MilvusBackend:
     def _search(self, text: np.ndarray, limit: int) -> list[Int64[np.ndarray, " _"]]:
         """For each query the ids of its nearest clips; looks into all lists where some hold fewer than the limit."""
         for probes in (_PROBES, _LISTS):
-            found = self._client.search(
+            results = self._client.search(
                 self._collection,
                 np.ascontiguousarray(text, np.float32),
                 limit=limit,
@@ -211,9 +211,9 @@ class MilvusBackend:
                 anns_field="vector",
                 timeout=_TIMEOUT,
             )
-            if min(map(len, found)) == limit:
+            if min(map(len, results)) == limit:
                 break
-        return [np.array([hit["id"] for hit in hits], np.int64) for hits in found]
+        return [np.array([hit["id"] for hit in hits], np.int64) for hits in results]
 
     def _say(self, reason: str) -> None:
         """Says once why there is no collection."""

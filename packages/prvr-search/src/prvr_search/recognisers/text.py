@@ -45,8 +45,8 @@ class Text:
             means = cv2.resize(frame.pixels, _GRID, interpolation=cv2.INTER_AREA).mean(2)
             if np.abs(means - before).max() > _NOISE:
                 before = means
-                found = self._read(np.ascontiguousarray(frame.pixels[..., ::-1])).txts or ()
-                texts = {key: text for text in found if (key := "".join(filter(str.isalnum, text.casefold())))}
+                lines = self._read(np.ascontiguousarray(frame.pixels[..., ::-1])).txts or ()
+                texts = {key: text for text in lines if (key := "".join(filter(str.isalnum, text.casefold())))}
             for key in shown.keys() - texts.keys():
                 yield shown.pop(key)
             start, end = frame.time - 0.5 / _RATE, frame.time + 0.5 / _RATE

@@ -199,8 +199,8 @@ def teach(
         rows = features.read(entries[sha256].id)
         if number < count:
             spans, _ = cut_windows(len(rows), entries[sha256].duration, features.rate, window, window)
-            shown = np.concatenate([part.frames for part in model.encode_video(rows, spans)[1]])
-            folds.gallery.append(shown[:: ceil(len(shown) / most)].copy())
+            frames = np.concatenate([part.frames for part in model.encode_video(rows, spans)[1]])
+            folds.gallery.append(frames[:: ceil(len(frames) / most)].copy())
         if number < len(captioned):
             folds.add(number, unit(rows[:, : model.dim].astype(np.float32)), features.rate)
     ranks = list[tuple[Captions, Captions]]()

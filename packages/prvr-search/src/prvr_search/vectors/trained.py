@@ -175,7 +175,7 @@ class RescoredModel(TrainedModel):
         """Those that the retriever gives, else the scores of its rows; None beside a path, whose rows were searched."""
         if self._joined and not self._retriever.moment_heads:
             return None
-        (text,), found = self._embed([sentence]), []
+        (text,), scores = self._embed([sentence]), []
         for window in windows:
             video = self._joined_rows([window])
             with self._evaluated():
@@ -187,11 +187,11 @@ class RescoredModel(TrainedModel):
             elif spans is not None:
                 lists = ranked_spans(line.float().cpu(), spans.float().cpu())
             else:
-                found.append((line[0].float().cpu().numpy(), None))
+                scores.append((line[0].float().cpu().numpy(), None))
                 continue
             spans = torch.stack([lists.start, lists.stop], 2)
-            found.append((lists.score[lists.valid].float().numpy(), spans[lists.valid].float().numpy()))
-        return found
+            scores.append((lists.score[lists.valid].float().numpy(), spans[lists.valid].float().numpy()))
+        return scores
 
     def _joined_rows(self, windows: StoredRows) -> VideoEmbedding:
         """Windows as the retriever has encoded them."""

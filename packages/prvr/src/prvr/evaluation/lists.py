@@ -309,11 +309,11 @@ class RankedLists:
         lengths = torch.from_numpy(self.split.durations[self.split.query_to_video]).double()[queries, None]
         bounds, hits = torch.tensor(IOUS, dtype=torch.float64)[:, None, None], dict[str, Tensor]()
         for name, spans in _CONSTANT.items():
-            found = list[Tensor]()
+            shares = list[Tensor]()
             for rows, length in zip(queries.split(1024), lengths.split(1024), strict=True):
                 start, stop = spans.T[:, None] * length
-                found.append((self._overlaps(start, stop, rows) >= bounds).double().mean(2))
-            hits[name] = torch.cat(found, 1)
+                shares.append((self._overlaps(start, stop, rows) >= bounds).double().mean(2))
+            hits[name] = torch.cat(shares, 1)
         start, end, _ = (torch.from_numpy(part)[queries] for part in self.split.moments)
         share, baselines = (end - start) / lengths[:, 0], list[MomentBaselines]()
         for below, (i, task), (j, iou) in itertools.product((1.0, _PART), enumerate(_TASKS), enumerate(IOUS)):
@@ -371,10 +371,10 @@ def video_moments(
     for part, own in (*reversed([*zip(pipeline.stages, inputs, strict=False)]), (first, None)):
         if not isinstance(part, GivesMoments):
             continue
-        found = part.moments(*_compared(encoded if own is None else own, split, queries, video))
-        if found is not None:
+        moments = part.moments(*_compared(encoded if own is None else own, split, queries, video))
+        if moments is not None:
             heads = ", ".join(part.moment_heads) if isinstance(part, PretrainedModel) else ""  # losses, by name
-            return own_moments(*found, f"{heads or type(part).__name__}, video {split.video_ids[video]!r}")
+            return own_moments(*moments, f"{heads or type(part).__name__}, video {split.video_ids[video]!r}")
     rows = row_scores(first, *_compared(encoded, split, queries, video))
     if rows is None:
         return None
