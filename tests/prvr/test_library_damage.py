@@ -195,6 +195,9 @@ def test_a_note_of_a_move_that_is_cut_short_begins_no_library(collection: Collec
     for length in range(len(os.fsencode(collection.base)), len(content) - 1):
         note.write_bytes(content[:length])
         assert "not found; the library was moved there" in collection.refusal("search", "red")
+    for damaged in (content[1:], b"/\0\n"):
+        note.write_bytes(damaged)
+        assert "expected the absolute path of a folder" in collection.refusal("search", "red")
     note.write_bytes(content)
     place.rename(collection.base / "away")
     place.mkdir()
