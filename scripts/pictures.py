@@ -2,7 +2,7 @@
 
     python scripts/pictures.py [NAME ...] [--all] [--again]
 
-Without names: the page in a browser, the import graph and a toy video, where a file that they are made of has changed
+Without names: the page in a browser and the import graph, where a file that they are made of has changed
 since (`--again`: all of them); with `--all` also those that need training, some of them half an hour. Needs the
 packages with all extras, playwright, Debian's chromium (or --browser), and Graphviz for the import graph.
 
@@ -201,8 +201,6 @@ def example(script: str, picture: str, arguments: str = "") -> Picture:
     return Picture(commands(command, made, picture), command, (f"examples/{script}.py",), trains=True)
 
 
-SHEET = """prvr data make --output data --size tiny
-prvr data show test0000 --data-root data --size tiny --output sheet.png"""
 RUN = """prvr data make --output data
 prvr data make --output data --look dusk
 prvr train --preset hybrid-toy --data-root data --output run
@@ -215,13 +213,11 @@ prvr plot scores run --transfer data/toy-demo-dusk --output scores.png
 prvr plot trajectory reranker --query 12 --output trajectory.png
 prvr plot attention reranker --video test0003 --output attention.png"""
 PLOT_NAMES = tuple(f"plot-{line.split()[2]}.png" for line in PLOTS.splitlines())
-TOY = ("packages/prvr/src/prvr/toy/*",)
 WEB = ("packages/prvr-search/src/prvr_search/serve/web/*",)
 
 PICTURES = {
     "page": Picture(page_pictures, "python scripts/pictures.py page", WEB),
     "imports": Picture(import_graph, "python scripts/pictures.py imports", ("pyproject.toml",)),
-    "sheet": Picture(commands(SHEET, "sheet.png", "toy-sheet.png"), SHEET, TOY),
     "tree": example("lorentz_tree", "lorentz-tree.png"),
     "mammals": example("wordnet_mammals", "lorentz-mammals.png"),
     "flow": example("flow_matching", "lorentz-flow.png"),

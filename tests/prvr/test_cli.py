@@ -17,7 +17,7 @@ from prvr.cli import add_commands, main
 from prvr.cli.options import bind
 from prvr.plot import PLOTS
 
-GROUPS = {"convert": ["checkpoint", "captions", "benchmark"], "data": ["make", "show"], "plot": PLOTS.names}
+GROUPS = {"convert": ["checkpoint", "captions", "benchmark"], "data": ["make"], "plot": PLOTS.names}
 COMMANDS = ["", "demo", "train", "evaluate", "compare", "search", "serve", "library", "export", "presets", *GROUPS]
 COMMANDS += [f"{group} {name}" for group, names in GROUPS.items() for name in names]
 

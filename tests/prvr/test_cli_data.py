@@ -1,4 +1,4 @@
-"""prvr data make and show, and the bar while a corpus is made."""
+"""prvr data make, and the bar while a corpus is made."""
 
 import errno
 import json
@@ -9,7 +9,6 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 from commands import explained
-from PIL import Image
 
 from prvr.cli import main
 from prvr.data import Corpus, open_corpus
@@ -65,27 +64,3 @@ class TestMake:
         assert main(["data", "make", "--output", str(tmp_path), "--size", "tiny", "--mp4"]) == 0
         videos = tmp_path / "toy-tiny" / "videos"
         assert sorted(path.name for path in videos.iterdir()) == ["test0000.mp4", "test0001.mp4"]
-
-
-class TestShow:
-    @pytest.fixture(autouse=True)
-    def _empty(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.chdir(tmp_path)
-
-    def test_a_video(self, toy_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        command = ["data", "show", "test0003", "--data-root", str(toy_root), "--size", "tiny"]
-        assert main(command) == 0
-        out = capsys.readouterr().out
-        split = open_corpus(toy_root, "toy-tiny").split("test")
-        texts = [caption.text for caption in split.captions if caption.video_id == "test0003"]
-        assert out.startswith("test0003.png: toy-tiny test0003, ")
-        assert main(command) == 0
-        assert "overwrote the existing file" in capsys.readouterr().out
-        assert [line.split(" s  ")[1] for line in out.splitlines()[1:]] == texts
-        with Image.open("test0003.png") as sheet:
-            assert (sheet.format, sheet.width) == ("PNG", 1200)
-
-    def test_an_unknown_video(self, toy_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        error = explained(["data", "show", "tset0003", "--data-root", str(toy_root), "--size", "tiny"], capsys)
-        assert "did you mean test0003" in error
-        assert "train0000 to train0059, val0000 to val0019, test0000 to test0019" in error

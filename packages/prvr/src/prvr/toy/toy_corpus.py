@@ -25,11 +25,6 @@ COLLECTIONS = {f"toy-{size}": size for size in SPLITS}
 WORKERS = 2
 
 
-def toy_name(size: str, look: str = DAY) -> str:
-    """The name of a corpus of a size and a look, and of its folder."""
-    return f"toy-{size}" if look == DAY else f"toy-{size}-{look}"
-
-
 def corpus_key() -> str:
     """The name of the cache folder for corpora that this version and its encoder make."""
     return f"toy-v{VERSION}-{load_encoder().sha256[:8]}"
@@ -72,7 +67,7 @@ def write_corpus(
     about = {"generator": GENERATOR, "version": VERSION, "size": size, "seed": seed, "encoder": load_encoder().sha256}
     if look != DAY:
         about["look"] = look
-    name = toy_name(size, look)
+    name = f"toy-{size}" if look == DAY else f"toy-{size}-{look}"
     target = Path(root).expanduser() / name
     if not target.exists():
         from prvr.cli.folders import threads  # here, because what trains on a corpus needs no commands
@@ -147,13 +142,18 @@ def _encoders() -> CorpusEncoders:
 
 
 def _frames(corpus: Corpus, split: str, count: int) -> Callable[[str, float, float], np.ndarray]:
-    from prvr.toy.sheets import moment_frames  # which draws, and what trains does not
+    from prvr.plot.figures import evenly  # which needs matplotlib, and training does not
 
     videos = {video.id: video for video in read_toy_scenes(corpus)[split].videos}
 
     def frames(video_id: str, start: float, end: float) -> np.ndarray:
+        """Frames spread evenly from the first to the last that lie in a moment, or the one that is nearest to it."""
         video = videos[video_id]
-        return render_frames(video, moment_frames(video, start, end, count))
+        times = (np.arange(video.frame_count) + 0.5) / FPS
+        inside = np.flatnonzero((times >= start) & (times < end))
+        if not inside.size:
+            inside = np.array([np.abs(times - (start + end) / 2).argmin()])
+        return render_frames(video, inside[evenly(len(inside), count)].tolist())
 
     return frames
 
