@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -226,6 +227,17 @@ def test_problems_of_every_kind_come_in_one_round(features: VideoFeatures, tmp_p
     with pytest.raises(DataError, match=r"3 problems. Line 2: no word in.*Line 3: 65 words.*Line 7: no word"):
         convert_captions(path, features, open_featurizer("toy"), tmp_path / "root" / "films")
     assert list((tmp_path / "root").iterdir()) == []
+
+
+def test_a_moment_may_end_shortly_after_the_video_and_not_begin_there(features: VideoFeatures, tmp_path: Path) -> None:
+    """The length is that of the file, not that of its rows, of which the last one may be missing."""
+    entries = {name: replace(entry, duration=entry.duration - 0.2) for name, entry in features.entries.items()}
+    films = VideoFeatures(features.spec, entries, lambda entry: features.read(entry.id))
+    path = table(tmp_path / "f.csv", "video,text,start,end", "x,a,9,10.5", "x,b,9.9,10.1", "x,c,9,10.9")
+    with pytest.raises(
+        DataError, match=r"2 problems\. Line 3: 9\.9 - 10\.1 s lies beyond.*Line 4: 9 - 10\.9 s lies beyond"
+    ):
+        convert_captions(path, films, open_featurizer("toy"), tmp_path / "films")
 
 
 def test_sentences_of_a_joint_encoder(clip: str, roberta: str, tmp_path: Path) -> None:
