@@ -15,14 +15,14 @@ from prvr.published.diffusionret.token_retriever import (
     FrameMask,
     Frames,
     TokenRetriever,
-    TokenRetrieverBase,
     WordFeatures,
     WordMask,
     Words,
 )
+from regdiff.masks import masked
 
 
-class ClipRetriever(TokenRetrieverBase):
+class ClipRetriever(TokenRetriever):
     """A token retriever with a CLIP of transformers, trained together (DiffusionRet as published).
 
     Frames are pictures, `(v, l, 3 s s)`, and words token numbers, `(q, w, 1)`, with those that begin and end a text:
@@ -57,11 +57,12 @@ class ClipRetriever(TokenRetrieverBase):
         width = int(clip.projection_dim)
         most = int(clip.text_config.max_position_embeddings)
         expected = {"hidden": width, "video_dim": 3 * self._side**2, "max_words": min(config.max_words, most)}
-        got = {key: getattr(config, key) for key in expected}
-        if wrong := [f"{key}={value}, got {got[key]}" for key, value in expected.items() if got[key] != value]:
+        wrong = {key: value for key, value in expected.items() if getattr(config, key) != value}
+        if wrong:
+            keys = ", model.".join(f"{key}={value}, got {getattr(config, key)}" for key, value in wrong.items())
             raise InputError(
                 f"this CLIP reads pictures of {self._side} x {self._side} pixels and at most {most} tokens, and "
-                f"projects both to {width}: expected model.{', model.'.join(wrong)}"
+                f"projects both to {width}: expected model.{keys}"
             )
 
     def embed_words(self, words: WordFeatures, word_mask: WordMask) -> Words:
@@ -78,7 +79,7 @@ class ClipRetriever(TokenRetrieverBase):
                 "captions with its own tokenizer: --text pixels:CLIP"
             )
         hidden = self.backbone.text_model(input_ids=tokens, attention_mask=word_mask.long()).last_hidden_state
-        return self.backbone.text_projection(hidden).masked_fill(~word_mask[..., None], 0)
+        return masked(self.backbone.text_projection(hidden), word_mask)
 
     def embed_frames(self, frames: FrameFeatures, frame_mask: FrameMask) -> Frames:
         """The embedding of every picture; padded ones are not computed, and the host waits for their number."""
@@ -100,7 +101,7 @@ _NAMES = {
 """Parts of the names of our tensors, and those of a CLIP of `transformers` that they start as."""
 
 
-def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -> None:
+def start_from_clip(retriever: TokenRetriever, clip: Mapping[str, Tensor]) -> None:
     """Copies the first text layers, the first text positions and the text projection of a CLIP into a retriever.
 
     The projection is copied where the retriever has one for words; frames are expected as the CLIP projects them.
@@ -132,7 +133,7 @@ def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -
 class FirstStages:
     """What `model.kind: tokens` makes: a `TokenRetriever`, or with `clip` a `ClipRetriever`."""
 
-    def __call__(self, config: TokenModelConfig) -> TokenRetrieverBase:
+    def __call__(self, config: TokenModelConfig) -> TokenRetriever:
         """A new retriever, with the weights of the CLIP that it names or starts from.
 
         Raises:
@@ -145,7 +146,6 @@ class FirstStages:
         from prvr.encoders.hub import load_model
 
         clip: Any = load_model(name, "cpu")
-        retriever: TokenRetrieverBase
         if config.clip is None:
             retriever = TokenRetriever(config)
         elif clip.config.model_type == "clip":
@@ -156,7 +156,7 @@ class FirstStages:
         start_from_clip(retriever, clip.state_dict())
         return retriever
 
-    def from_pretrained(self, folder: Path | str) -> TokenRetrieverBase:
+    def from_pretrained(self, folder: Path | str) -> TokenRetriever:
         """A retriever from a folder of `save_pretrained`."""
         with_clip = read_model_config(Path(folder)).get("clip") is not None
         return (ClipRetriever if with_clip else TokenRetriever).from_pretrained(folder)

@@ -88,8 +88,14 @@ class TokenModelConfig(RetrieverConfig):
     def _consistent(self) -> "TokenModelConfig":
         if self.hidden % self.heads:
             raise InputError(f"hidden={self.hidden} must be a multiple of heads={self.heads}")
-        with_clip = {"query_dim": 1, "word_depth": 0, "feature_length": 1.0, "init_from": None}
-        with_clip |= {"frame_projection": "none", "word_projection": "none"}
+        with_clip = {
+            "query_dim": 1,
+            "word_depth": 0,
+            "feature_length": 1.0,
+            "init_from": None,
+            "frame_projection": "none",
+            "word_projection": "none",
+        }
         for key, value in with_clip.items():
             if self.clip is not None and getattr(self, key) != value:
                 raise InputError(

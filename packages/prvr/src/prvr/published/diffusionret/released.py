@@ -14,6 +14,7 @@ from prvr.published.diffusionret.network import (
     Vectors,
 )
 from prvr.published.diffusionret.run_config import RerankerConfig
+from regdiff.masks import masked
 
 
 def released_token_alignment(
@@ -26,12 +27,12 @@ def released_token_alignment(
 ) -> Float[Tensor, "q v"]:
     """`token_alignment` with padding as zero vectors, which take part in the maxima with a cosine of 0."""
     return tokens.token_alignment(
-        words.masked_fill(~word_mask[..., None], 0),
+        masked(words, word_mask),
         torch.ones_like(word_mask),
-        frames.masked_fill(~frame_mask[..., None], 0),
+        masked(frames, frame_mask),
         torch.ones_like(frame_mask),
-        word_weights.masked_fill(~word_mask, 0),
-        frame_weights.masked_fill(~frame_mask, 0),
+        masked(word_weights, word_mask),
+        masked(frame_weights, frame_mask),
     )
 
 

@@ -1,7 +1,5 @@
 """The retriever that compares words with frames in both directions (DiffusionRet, first stage, eq. 10)."""
 
-from abc import abstractmethod
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -13,6 +11,7 @@ from prvr.models.own_retriever import OwnRetriever
 from prvr.published.diffusionret.model_config import TOKEN_COMPAT, TokenModelConfig
 from prvr.scoring import at_least_float32, best_products, full_precision, unit_rows, weighted_best
 from prvr.types import Scores, TextEmbedding, VideoEmbedding, expect_mask
+from regdiff.masks import masked
 
 Words = Float[Tensor, "q w d"]
 WordMask = Bool[Tensor, "q w"]
@@ -61,19 +60,15 @@ def token_alignment(
     """
     expect_mask("frame_mask", frame_mask)
     with full_precision(words.device):
-        unit_words = _unit(words, word_mask)
-        unit_frames = _unit(frames, frame_mask)
-        frame_weights = frame_weights.to(unit_words.dtype).masked_fill(~frame_mask, 0)
+        unit_words = unit_rows(masked(words, word_mask))
+        unit_frames = unit_rows(masked(frames, frame_mask))
+        frame_weights = masked(frame_weights.to(unit_words.dtype), frame_mask)
 
         def align(cosine: Tensor, words: slice, videos: slice) -> Tensor:
             best = best_products(cosine.masked_fill(~word_mask[words, :, None, None], -torch.inf), 1)
             return torch.einsum("qvf,vf->qv", best, frame_weights[videos])
 
         return weighted_best(unit_words, word_mask, word_weights, unit_frames, frame_mask, align) / 2
-
-
-def _unit(x: Tensor, mask: Tensor) -> Tensor:
-    return unit_rows(x.masked_fill(~mask[..., None], 0))
 
 
 def quick_gelu(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
@@ -105,7 +100,15 @@ class TemporalTransformer(nn.Module):
     def __init__(self, width: int, heads: int, layers: int, length: int, dropout: float, eps: float = 1e-5) -> None:
         super().__init__()
         self.positions = nn.Parameter(torch.zeros(length, width))
-        self.layers = nn.ModuleList(_layer(width, heads, dropout, eps) for _ in range(layers))
+        self.layers = nn.ModuleList()
+        for _ in range(layers):
+            layer = nn.TransformerEncoderLayer(
+                width, heads, 4 * width, dropout, quick_gelu, layer_norm_eps=eps, batch_first=True, norm_first=True
+            )
+            for last in (layer.self_attn.out_proj, layer.linear2):
+                nn.init.zeros_(last.weight)
+                nn.init.zeros_(last.bias)
+            self.layers.append(layer)
 
     def forward(self, frames: Frames, mask: FrameMask) -> Frames:
         """Frames after attending to each other; padded rows become 0, whatever they hold.
@@ -114,21 +117,11 @@ class TemporalTransformer(nn.Module):
             frames: `(v, l, d)` frame features, at most as many as there are positions.
             mask: `(v, l)` True = valid.
         """
-        frames = frames.masked_fill(~mask[..., None], 0)
+        frames = masked(frames, mask)
         x = frames + self.positions[: frames.shape[1]]
         for layer in self.layers:
             x = layer(x, src_key_padding_mask=~mask)
-        return (frames + x).masked_fill(~mask[..., None], 0)
-
-
-def _layer(width: int, heads: int, dropout: float, eps: float) -> nn.TransformerEncoderLayer:
-    layer = nn.TransformerEncoderLayer(
-        width, heads, 4 * width, dropout, quick_gelu, layer_norm_eps=eps, batch_first=True, norm_first=True
-    )
-    for last in (layer.self_attn.out_proj, layer.linear2):
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
-    return layer
+        return masked(frames + x, mask)
 
 
 def build_projection(kind: str, width: int, hidden: int) -> nn.Module:
@@ -149,33 +142,43 @@ def build_projection(kind: str, width: int, hidden: int) -> nn.Module:
     return linear
 
 
-def weighted_words(words: Words, mask: WordMask, weights: WordWeights) -> Float[Tensor, "q d"]:
+def weighted_words(words: Words, weights: WordWeights) -> Float[Tensor, "q d"]:
     r"""$\sum_i g_t^i w_i / \lVert w_i \rVert$: times a unit frame it is the weighted mean of the words' cosines.
 
     Examples:
-        >>> words, mask = torch.tensor([[[2.0, 0.0], [0.0, 3.0]]]), torch.tensor([[True, True]])
-        >>> weighted_words(words, mask, torch.tensor([[0.25, 0.75]])).tolist()
+        >>> weighted_words(torch.tensor([[[2.0, 0.0], [0.0, 3.0]]]), torch.tensor([[0.25, 0.75]])).tolist()
         [[0.25, 0.75]]
     """
-    return torch.einsum("qw,qwd->qd", weights.masked_fill(~mask, 0).to(words.dtype), F.normalize(words, dim=-1))
+    return torch.einsum("qw,qwd->qd", weights.to(words.dtype), F.normalize(words, dim=-1))
 
 
-def last_word(words: Words, mask: WordMask, weights: WordWeights) -> Float[Tensor, "q d"]:
+def last_word(words: Words, mask: WordMask) -> Float[Tensor, "q d"]:
     """The last valid word of each query."""
     queries, places = (torch.arange(size, device=mask.device) for size in mask.shape)
     return words[queries, (places * mask).amax(1)]
 
 
-class TokenRetrieverBase(OwnRetriever):
-    """Words and frames in one space, compared token by token (DiffusionRet, eq. 10); subclasses bring them there.
+class TokenRetriever(OwnRetriever):
+    """Frames through a temporal transformer, words as they are, compared token by token (DiffusionRet, eq. 10).
 
-    Second derivatives on a CPU are taken as those of `Retriever`.
+    Words that have not attended to each other, unlike CLIP's, pass through layers of their own (`word_depth`). Second
+    derivatives on a CPU are taken as those of `Retriever`.
 
     Args:
         config: the configuration of the retriever.
 
     Attributes:
         backbone: the pretrained encoder that is trained along, with a learning rate of its own; None without one.
+
+    Examples:
+        >>> import torch
+        >>> retriever = TokenRetriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=6, hidden=8, heads=2,
+        ...     depth=1, max_frames=5, max_words=4)).eval()
+        >>> text = retriever.encode_text(torch.randn(3, 4, 6), torch.ones(3, 4, dtype=torch.bool))
+        >>> video = retriever.encode_video(torch.zeros(2, 1, 8), torch.randn(2, 5, 8),
+        ...     torch.ones(2, 5, dtype=torch.bool))
+        >>> retriever.score(text, video).total.shape
+        torch.Size([3, 2])
     """
 
     def __init__(self, config: TokenModelConfig) -> None:
@@ -185,20 +188,34 @@ class TokenRetrieverBase(OwnRetriever):
         self.temporal = TemporalTransformer(width, config.heads, config.depth, config.max_frames, config.dropout, eps)
         self.weigh_words = TokenWeights(width)
         self.weigh_frames = TokenWeights(width)
-        self._pool = weighted_words if config.sentence == "weighted" else last_word
         self._align = TOKEN_COMPAT["alignment"][config.compat.alignment].part
 
-    @abstractmethod
     def build_inputs(self, config: TokenModelConfig) -> None:
-        """Sets the modules that `embed_words` and `embed_frames` use; called once, by the constructor."""
+        """Sets the modules that `embed_words` and `embed_frames` use; called once, by the constructor.
 
-    @abstractmethod
+        They are the projections, and the layers of words where the configuration has some.
+        """
+        self.project_words = build_projection(config.word_projection, config.query_dim, config.hidden)
+        self.project_frames = build_projection(config.frame_projection, config.video_dim, config.hidden)
+        self.read_words = None
+        if config.word_depth:
+            width, heads = config.hidden, config.heads
+            self.read_words = TemporalTransformer(width, heads, config.word_depth, config.max_words, config.dropout)
+
     def embed_words(self, words: WordFeatures, word_mask: WordMask) -> Words:
-        """Words in the space of the frames; padded rows may hold anything."""
+        """Words in the space of the frames: projected, and through layers of their own where there are any.
 
-    @abstractmethod
+        Padded rows may hold anything.
+        """
+        projected = self.project_words(masked(words, word_mask))
+        return projected if self.read_words is None else self.read_words(projected, word_mask)
+
     def embed_frames(self, frames: FrameFeatures, frame_mask: FrameMask) -> Frames:
-        """Frames in the space of the words, before the temporal transformer; padded rows may hold anything."""
+        """Frames in the space of the words, before the temporal transformer; padded rows may hold anything.
+
+        They are given the length `config.feature_length`, and projected.
+        """
+        return self.project_frames(self.config.feature_length * masked(frames, frame_mask))
 
     def encode_text(self, words: WordFeatures, word_mask: WordMask) -> TextEmbedding:
         """Words in the space of the frames, and the weight of each.
@@ -213,7 +230,9 @@ class TokenRetrieverBase(OwnRetriever):
         expect_fits("words", words, self.config)
         embedded = self.embed_words(words, word_mask)
         weights = self.weigh_words(embedded, word_mask)
-        return TextEmbedding(self._pool(embedded, word_mask, weights), embedded, word_mask, weights)
+        is_last = self.config.sentence == "last"
+        sentence = last_word(embedded, word_mask) if is_last else weighted_words(embedded, weights)
+        return TextEmbedding(sentence, embedded, word_mask, weights)
 
     def encode_video(
         self, clips: Float[Tensor, "v c f"], frames: FrameFeatures, frame_mask: FrameMask
@@ -244,46 +263,10 @@ class TokenRetrieverBase(OwnRetriever):
             raise InputError("the video embedding has no frames: encode it with encode_video")
         mask = video.frame_mask
         if mask is None:
-            mask = torch.ones(video.frames.shape[:2], dtype=torch.bool, device=video.frames.device)
+            mask = video.frames.new_ones(video.frames.shape[:2], dtype=torch.bool)
         like = self.temporal.positions.dtype  # a gallery may be kept in half precision
         weights = self.weigh_frames(video.frames.to(like), mask)
         total = self._align(
             text.words, text.mask, video.frames, mask, at_least_float32(text.weights), at_least_float32(weights)
         )
         return Scores(total)
-
-
-class TokenRetriever(TokenRetrieverBase):
-    """Frames through a temporal transformer, words as they are, compared token by token (DiffusionRet, eq. 10).
-
-    Words that have not attended to each other, unlike CLIP's, pass through layers of their own (`word_depth`).
-
-    Examples:
-        >>> import torch
-        >>> retriever = TokenRetriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=6, hidden=8, heads=2,
-        ...     depth=1, max_frames=5, max_words=4)).eval()
-        >>> text = retriever.encode_text(torch.randn(3, 4, 6), torch.ones(3, 4, dtype=torch.bool))
-        >>> video = retriever.encode_video(torch.zeros(2, 1, 8), torch.randn(2, 5, 8),
-        ...     torch.ones(2, 5, dtype=torch.bool))
-        >>> retriever.score(text, video).total.shape
-        torch.Size([3, 2])
-    """
-
-    def build_inputs(self, config: TokenModelConfig) -> None:
-        """Sets the projections, and the layers of words where the configuration has some."""
-        self.project_words = build_projection(config.word_projection, config.query_dim, config.hidden)
-        self.project_frames = build_projection(config.frame_projection, config.video_dim, config.hidden)
-        self.read_words = None
-        if config.word_depth:
-            width, heads = config.hidden, config.heads
-            self.read_words = TemporalTransformer(width, heads, config.word_depth, config.max_words, config.dropout)
-
-    def embed_words(self, words: WordFeatures, word_mask: WordMask) -> Words:
-        """Words projected, and through layers of their own where there are any."""
-        projected = self.project_words(words.masked_fill(~word_mask[..., None], 0))
-        return projected if self.read_words is None else self.read_words(projected, word_mask)
-
-    def embed_frames(self, frames: FrameFeatures, frame_mask: FrameMask) -> Frames:
-        """Frames of length `config.feature_length`, projected."""
-        rows = frames.masked_fill(~frame_mask[..., None], 0)
-        return self.project_frames(self.config.feature_length * rows)
