@@ -23,7 +23,6 @@ from prvr.models.pretrained import CARD_HEAD, write_model
 from prvr.objective import Objective
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker
 from prvr.published.diffusionret.checkpoints import is_diffusionret, load_released_diffusionret
-from prvr.published.diffusionret.model_config import TokenModelConfig
 from prvr.published.diffusionret.stage import DiffusionStage
 from prvr.published.loading import CheckpointError, has_words, load_released, preset_of, released_sizes, system_of
 from prvr.published.tensor_names import canonical_names
@@ -193,7 +192,6 @@ def _prvr(state: Mapping[str, Tensor], theirs: dict[str, Any], dataset: str) -> 
 def _diffusionret(state: Mapping[str, Tensor], theirs: dict[str, Any], dataset: str) -> Converted:
     _expect(dataset, BENCHMARKS, "DiffusionRet")
     preset, like = load_config("diffusionret-msrvtt-released"), load_config(f"diffusionret-{dataset}")
-    assert isinstance(like.model, TokenModelConfig)
     retriever, rerankers = load_released_diffusionret(state, theirs, like.model.max_frames, like.model.max_words)
     data = replace(preset.data, collection=f"{like.data.collection}-pixels")
     config = replace(preset, name=like.name, model=retriever.config, data=data)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from pydantic import Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -15,16 +15,17 @@ from torch import Tensor
 from prvr.config.strict import Count, record
 from prvr.errors import DataError, InputError
 from prvr.models.pretrained import on_host
-from prvr.stages.matrix import ScoreMatrix
-from prvr.stages.stage import BOTH, STAGES, Encode, Rescore, Stage
-from prvr.types import Direction, TextEmbedding, Texts, VideoEmbedding, tensors_of
+from prvr.stages import STAGES, Direction, Rescore, ScoreMatrix, Stage
+from prvr.stages.stage import BOTH, Encode
+from prvr.types import Embeddings, TextEmbedding, Texts, VideoEmbedding, tensors_of
 
 
 @dataclass(frozen=True)
-class QueryBank:
+class QueryBank(Embeddings):
     """Statistics of a bank of queries: two numbers per video, for any number of queries.
 
-    Banks of the same gallery are added with `+`, so that the scores of a large bank need not be in memory at once.
+    Banks of the same gallery are added with `+`, so that the scores of a large bank need not be in memory at once. That
+    of a part of the gallery is `bank[columns]`.
 
     Attributes:
         log_mass: `(v,)` log sum_b exp(beta P_bv).
@@ -59,10 +60,6 @@ class QueryBank:
         active = bank.new_zeros(bank.shape[1], dtype=torch.bool)
         active[bank.topk(top_k, dim=1).indices.flatten()] = True
         return cls((beta * bank).logsumexp(0), active, beta)
-
-    def __getitem__(self, columns: Int[Tensor, " n"]) -> "QueryBank":
-        """The statistics of a part of the gallery."""
-        return QueryBank(self.log_mass[columns], self.active[columns], self.beta)
 
     def __add__(self, other: "QueryBank") -> "QueryBank":
         return QueryBank(torch.logaddexp(self.log_mass, other.log_mass), self.active | other.active, self.beta)

@@ -24,7 +24,7 @@ from prvr.published.diffusionret.network import (
 )
 from prvr.published.diffusionret.run_config import COMPAT, RerankerConfig
 from prvr.scoring import full_precision
-from prvr.stages.matrix import EncodedSplit, rescore_best
+from prvr.stages.matrix import EncodedSplit, best_columns, merge_top_k
 from prvr.types import Direction, VideoEmbedding, query_vectors
 from regdiff import ConditionalDiffusion, KLToTarget, make_scheduler
 from regdiff.losses import mse
@@ -61,7 +61,7 @@ def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerIn
         if rows is None:
             other = "clips" if name == "frames" else "frames"
             raise InputError(f"reranker.tokens={config.tokens!r}: this retriever has no {name} of videos; use {other}")
-        masks.append(torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device) if mask is None else mask)
+        masks.append(rows.new_ones(rows.shape[:2], dtype=torch.bool) if mask is None else mask)
         parts.append(rows)
     frames, mask = torch.cat(parts, 1), torch.cat(masks, 1)
     _expect_embeddings(config.width, text, frames, mask)
@@ -128,8 +128,13 @@ class CandidateReranker(PretrainedModel):
         self.denoiser: CandidateDenoiser = entries["decoder"].part(config.width, config.steps)
         self.output = entries["output"].part(config)
         self.divergence = KLToTarget(config.loss_temperature)
-        betas = {"trained_betas": beta_schedule(config), "timestep_spacing": config.spacing}
-        scheduler = make_scheduler("ddim", config.steps, prediction_type="sample", **betas)
+        scheduler = make_scheduler(
+            "ddim",
+            config.steps,
+            prediction_type="sample",
+            trained_betas=beta_schedule(config),
+            timestep_spacing=config.spacing,
+        )
         # Methods and no closures: a copy of the re-ranker has a network of its own. A record: they are no parts of it.
         self.process = Process(
             ConditionalDiffusion(self._scores, scheduler, loss_fn=self._loss),
@@ -169,7 +174,7 @@ class CandidateReranker(PretrainedModel):
         _expect_embeddings(self.config.width, text, frames, frame_mask)
         texts, videos = text.shape[:-1], frames.shape[:-2]
         rows, candidates = (texts, videos) if self.direction == "t2v" else (videos, texts)
-        if len(rows) != 1 or len(candidates) not in (1, 2) or candidates[:-1] not in ((), rows):
+        if len(rows) != 1 or not candidates or candidates[:-1] not in ((), rows):
             raise InputError(
                 f"text and frames: got shapes {tuple(text.shape)} and {tuple(frames.shape)}, expected in direction "
                 f"{self.direction!r} {_SHAPES[self.direction]}"
@@ -182,10 +187,7 @@ class CandidateReranker(PretrainedModel):
 
     def pairs(self, inputs: RerankerInputs, rows: Int[Tensor, " r"], columns: Columns) -> Pairs:
         """Queries and candidates, the videos pooled for their texts."""
-        pooled = pooled_pairs(self.pool, inputs, self.direction, rows, columns)
-        if self.direction == "t2v":
-            return Pairs(inputs.text[rows][:, None], pooled)
-        return Pairs(pooled, inputs.text[columns])
+        return pooled_pairs(self.pool, inputs, self.direction, rows, columns)
 
     def denoise(
         self,
@@ -289,21 +291,22 @@ class CandidateReranker(PretrainedModel):
         like, (rows, columns) = prepared.products, prepared.products.shape
         if options.get("num_steps") is None and options.get("timesteps") is None:
             options["num_steps"] = 1 if self.config.process == "one_step" else self.config.sampling_steps
-        start = initial
-        if start is not None:
-            _expect_shape("initial", start, like)
-            start = start.to(like)
+        if initial is not None:
+            _expect_shape("initial", initial, like)
         if seed is not None:
             generator = torch.Generator("cpu").manual_seed(seed)
-            same = torch.randn(columns, generator=generator, device="cpu").to(like).expand(rows, columns)
-            start = same if start is None else start
+
+            def same(*steps: int) -> Tensor:
+                noise = torch.randn(*steps, 1, columns, generator=generator, device="cpu")
+                return noise.to(like).expand(*steps, rows, columns)
+
+            drawn = same()
+            initial = drawn if initial is None else initial
             if sampling.eta > 0:
-                steps = len(sampling.stages(options.get("num_steps"), options.get("timesteps")))
-                noise = torch.randn(steps, 1, columns, generator=generator, device="cpu").to(like)
-                options["noise"] = noise.expand(steps, rows, columns)
-        elif start is None:
-            start = standard_normal(like.shape, like, options.get("generator"))
-        return sampling.sample(start, prepared, **options)
+                options["noise"] = same(len(sampling.stages(options.get("num_steps"), options.get("timesteps"))))
+        elif initial is None:
+            initial = standard_normal(like.shape, like, options.get("generator"))
+        return sampling.sample(initial.to(like), prepared, **options)
 
     @torch.no_grad()
     def probabilities(
@@ -337,7 +340,7 @@ class CandidateReranker(PretrainedModel):
             weight: the weight of the probabilities; None for `config.weight`.
         """
         weight = self.config.weight if weight is None else weight
-        base = scores if self.config.combine == "add" else scores[:, :1].expand_as(scores)
+        base = scores if self.config.combine == "add" else scores[:, :1]
         return base + weight * probabilities.to(base)
 
     @torch.no_grad()
@@ -390,17 +393,13 @@ class CandidateReranker(PretrainedModel):
                 raise InputError(f"{name}: row {int(bad.int().argmax())} is NaN: remove it")
         if top_k is None:
             top_k = min(self.config.candidates, scores.shape[1]) if initial is None else initial.shape[1]
-        inputs, parts = RerankerInputs(text.to(self._like), frames, frame_mask), []
+        inputs, columns = RerankerInputs(text.to(self._like), frames, frame_mask), best_columns(scores, top_k)
+        likely = scores.new_zeros(columns.shape)
         for first in range(0, len(scores), batch_size):
             rows = slice(first, min(first + batch_size, len(scores)))
-
-            def rescore(best: Tensor, columns: Tensor, rows: slice = rows) -> Tensor:
-                start = None if initial is None else initial[rows]
-                likely = self.probabilities(inputs, rows, columns, start, seed=seed, **options)
-                return self.combined(best, likely, weight)
-
-            parts.append(rescore_best(scores[rows], top_k, rescore))
-        return torch.cat(parts) if parts else scores.clone()
+            start = None if initial is None else initial[rows]
+            likely[rows] = self.probabilities(inputs, rows, columns[rows], start, seed=seed, **options)
+        return merge_top_k(scores, columns, self.combined(scores.gather(1, columns), likely, weight))
 
     @classmethod
     def load_released(

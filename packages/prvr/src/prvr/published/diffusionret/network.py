@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from prvr.published.diffusionret.run_config import RerankerConfig
 from prvr.types import Direction
+from regdiff.masks import masked
 from regdiff.timestep import sincos_table
 
 Vectors = Float[Tensor, "b m d"]
@@ -60,7 +61,7 @@ class TextFrameAttention(nn.Module):
     def weights(self, text: Vectors, frames: Frames, frame_mask: FrameMask) -> Float[Tensor, "b m f"]:
         """The weight of each frame for each text: the attention map of figure B."""
         # A logit of NaN would be a gradient of NaN, though it has no weight.
-        logits = text @ frames.masked_fill(~frame_mask[..., None], 0).mT / self.temperature
+        logits = text @ masked(frames, frame_mask).mT / self.temperature
         # Not -inf: a video without a valid frame would have a gradient of NaN.
         lowest = torch.finfo(logits.dtype).min
         return logits.masked_fill(~frame_mask[:, None], lowest).softmax(-1).masked_fill(~frame_mask[:, None], 0)
@@ -74,7 +75,7 @@ class TextFrameAttention(nn.Module):
             frame_mask: `(b, f)` True = valid.
         """
         weights = self.weights(text, frames, frame_mask)
-        return weights @ frames.masked_fill(~frame_mask[..., None], 0)  # a weight of 0 does not remove a NaN
+        return weights @ masked(frames, frame_mask)  # a weight of 0 does not remove a NaN
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,10 @@ class Pairs(NamedTuple):
 
 def pooled_pairs(
     pool: Pool, inputs: RerankerInputs, direction: Direction, rows: Int[Tensor, " r"], columns: Int[Tensor, "r k"]
-) -> Float[Tensor, "r k d"]:
-    """The video of each pair pooled for its text, a bounded number of frames at a time, gathered once for several.
+) -> Pairs:
+    """Queries and candidates, the video of each pair pooled for its text.
+
+    A bounded number of frames is gathered at a time, once for several pairs.
 
     Args:
         pool: the text-frame attention.
@@ -118,27 +121,25 @@ def pooled_pairs(
     unique, member, counts = videos[order].unique_consecutive(return_inverse=True, return_counts=True)
     size = min(max(_SHARED, int(counts.min())), int(counts.max()))
     groups = (counts + size - 1) // size
-    place = torch.arange(len(videos), device=videos.device) - (counts.cumsum(0) - counts)[member]
-    members = videos.new_full((int(groups.sum()), size), -1)
-    members[(groups.cumsum(0) - groups)[member] + place // size, place % size] = order
+    padding = groups * size - counts
+    members = videos.new_full((int(groups.sum()) * size,), -1)
+    members[torch.arange(len(videos), device=videos.device) + (padding.cumsum(0) - padding)[member]] = order
     pooled = text.new_empty(len(texts), text.shape[-1])
     block = max(1, _BLOCK // (inputs.frames.shape[1] * inputs.frames.shape[2]))
-    for some, places in zip(unique.repeat_interleave(groups).split(block), members.split(block), strict=True):
+    shared = unique.repeat_interleave(groups)
+    for some, places in zip(shared.split(block), members.view(-1, size).split(block), strict=True):
         places = places.to(text.device)
         used, asking = places >= 0, text[texts[places.clamp_min(0)]]
         pooled[places[used]] = pool(asking, inputs.frames[some].to(text), inputs.mask[some].to(text.device))[used]
-    return pooled.view(*columns.shape, -1)
+    pooled = pooled.view(*columns.shape, -1)
+    return Pairs(text[rows][:, None], pooled) if direction == "t2v" else Pairs(pooled, text[columns])
 
 
 @dataclass(frozen=True)
-class StepCodes:
-    """The codes Proj(k) of all steps, `(3, K, d)`: after the query, the key and the value projection."""
-
-    table: Float[Tensor, "3 k d"]
-
-
-class PreparedPairs(NamedTuple):
+class PreparedPairs:
     """Everything of the denoiser that does not depend on x and the step.
+
+    A record and no tuple: regdiff passes it on as it is, as not all of its tensors have the axis b.
 
     Attributes:
         queries: `(b, m, d)` projected queries, one for all candidates (m = 1) or one for each (m = n).
@@ -146,7 +147,7 @@ class PreparedPairs(NamedTuple):
         candidates: `(b, n, d)` candidates without projection; their values are projected after the weighted mean.
         products: `(b, n)` inner products of queries and keys.
         decoded: `(b, n, 2d)` the part of the decoder's first layer that reads the candidates.
-        codes: the codes of the steps; a record, as they have no axis b.
+        codes: `(3, K, d)` the codes Proj(k) of all steps after the query, the key and the value projection.
     """
 
     queries: Vectors
@@ -154,7 +155,7 @@ class PreparedPairs(NamedTuple):
     candidates: CandidateVectors
     products: Rows
     decoded: Float[Tensor, "b n h"]
-    codes: StepCodes
+    codes: Float[Tensor, "3 k d"]
 
 
 class CandidateDenoiser(nn.Module):
@@ -207,7 +208,7 @@ class CandidateDenoiser(nn.Module):
         projected, keys = self.query(queries), self.key(candidates)
         decoded = F.linear(candidates, self.decoder_in.weight[:, self.width :], self.decoder_in.bias)
         time = self.time_out(F.silu(self.time_in(self.time_table)))
-        codes = StepCodes(torch.stack([self.query(time), self.key(time), self.value(time)]))
+        codes = torch.stack([self.query(time), self.key(time), self.value(time)])
         return PreparedPairs(projected, keys, candidates, (projected * keys).sum(-1), decoded, codes)
 
     def forward(self, x: Rows, timestep: Int[Tensor, "b"], pairs: PreparedPairs) -> Rows:
@@ -218,7 +219,7 @@ class CandidateDenoiser(nn.Module):
             timestep: `(b,)` in [0, K).
             pairs: the result of `prepare`.
         """
-        query, key, value = pairs.codes.table[:, timestep]
+        query, key, value = pairs.codes[:, timestep]
         # <q + a, k + b> without <a, b>, which is the same for every candidate: no softmax sees it.
         logits = pairs.products + (pairs.keys @ query[..., None]).squeeze(-1)
         logits = logits + (pairs.queries @ key[..., None]).squeeze(-1)

@@ -210,11 +210,10 @@ def reranker_run_config(
         >>> reranker_run_config({"reranker": {"steps": 10}}, width=64).network.steps
         10
     """
-    values = dict(values or {})
-    reranker = values.get("reranker", {})
-    if isinstance(reranker, Mapping) and width is not None:
-        values["reranker"] = {"width": width, **reranker}
-    return validated(RerankerRunConfig, {"reranker": reranker, **values}, source)
+    values = {"reranker": {}, **(values or {})}
+    if isinstance(values["reranker"], Mapping) and width is not None:
+        values["reranker"] = {"width": width, **values["reranker"]}
+    return validated(RerankerRunConfig, values, source)
 
 
 def read_reranker_config(name_or_path: Path | str, width: int | None = None) -> RerankerRunConfig:

@@ -13,9 +13,8 @@ from prvr.config.strict import SEED, Count, Times, Weight, record
 from prvr.data.hashes import check_hashes
 from prvr.errors import DataError, InputError
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
-from prvr.stages.matrix import ScoreMatrix
-from prvr.stages.stage import STAGES, Encode, Rescore, Stage
-from prvr.types import Direction, FirstStage
+from prvr.stages import STAGES, Direction, FirstStage, Rescore, ScoreMatrix, Stage
+from prvr.stages.stage import Encode
 
 
 @record
@@ -61,8 +60,7 @@ class DiffusionStage(Stage):
                     "that this re-ranker was trained with"
                 )
         self.rerankers, self.settings = dict(rerankers), settings
-        configs = [reranker.config for reranker in rerankers.values()]
-        self.top_k = settings.top_k or max(config.candidates for config in configs)
+        self.top_k = settings.top_k or max(reranker.config.candidates for reranker in rerankers.values())
         self.directions = frozenset(rerankers)
 
     def check(self, first: FirstStage) -> None:
@@ -128,7 +126,7 @@ def fingerprint(retriever: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(retriever.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.cpu().flatten().view(torch.uint8).numpy().tobytes())
     return f"{type(retriever).__name__} {digest.hexdigest()[:16]}"
 
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from prvr.data import PackedSplit, holdout
 from prvr.data.loader import Shard
 from prvr.data.on_device import sent
-from prvr.evaluation import EvaluationConfig, EvaluationReport, RetrievalMetrics, encode_split, evaluate
+from prvr.evaluation import EvaluationConfig, EvaluationReport, encode_split, evaluate
 from prvr.evaluation.encode import device_of, evaluation_mode
 from prvr.evaluation.metrics import RankCounts
 from prvr.evaluation.rank import count_rows
@@ -140,13 +139,12 @@ class RerankerTask:
         train, self.selection_split = learning_splits(splits)
         self.query_ids = train.query_ids
         scores, self.inputs = self._scores(train)
-        self.candidates, size = dict[Direction, Candidates](), config.candidates.pool
+        owner, size = torch.from_numpy(train.query_to_video), config.candidates.pool
         with evaluation_mode(retriever, self.device, config.train.seed):
-            for direction in self.networks:
-                if size == "batch":
-                    self.candidates[direction] = Candidates(direction, torch.from_numpy(train.query_to_video))
-                else:
-                    self.candidates[direction] = hard_candidates(scores, train, direction, size)
+            self.candidates = {
+                name: Candidates(name, owner) if size == "batch" else hard_candidates(scores, train, name, size)
+                for name in self.networks
+            }
         self.selection, self.selection_inputs = self._scores(self.selection_split)
         self.draws, self.noise = torch.Generator("cpu"), torch.Generator(self.device)
         self.shard = Shard(accelerator.process_index, accelerator.num_processes)
@@ -202,18 +200,18 @@ class RerankerTask:
             weights = (1.0,)  # no other weight gives another order
         matrix = self.selection
         for direction, reranker in self.networks.items():
-            counts: list[list[RankCounts]] = []  # of each block, by weight: candidates are denoised once
+            counts: dict[float, list[RankCounts]] = {weight: [] for weight in weights}  # of each block
             for rows in matrix.blocks(direction, train.eval_queries):
                 whole = matrix.rows(direction, rows)
                 columns = best_columns(whole, min(network.candidates, whole.shape[1]))
                 likely = reranker.eval().probabilities(self.selection_inputs, rows, columns, seed=train.seed)
                 best = whole.gather(1, columns)
-                new = (merge_top_k(whole, columns, reranker.combined(best, likely, weight)) for weight in weights)
-                counts.append([count_rows(matrix, direction, rows, reranked) for reranked in new])
-            ranks = (RankCounts.cat(parts).ranks("worst") for parts in zip(*counts, strict=True))
-            sums = [RetrievalMetrics.from_ranks(of_weight).rsum for of_weight in ranks]
-            rsum, weight = max(zip(sums, weights, strict=True), key=itemgetter(0))
-            scores[direction] = Score(epoch, rsum, asdict(BestEpoch(epoch, rsum, weight)))
+                for weight, parts in counts.items():  # candidates are denoised once
+                    reranked = merge_top_k(whole, columns, reranker.combined(best, likely, weight))
+                    parts.append(count_rows(matrix, direction, rows, reranked))
+            sums = {weight: RankCounts.cat(parts).metrics().rsum for weight, parts in counts.items()}
+            weight = max(sums, key=sums.__getitem__)  # of equal ones the first
+            scores[direction] = Score(epoch, sums[weight], asdict(BestEpoch(epoch, sums[weight], weight)))
         return Selection("Rsum", scores, {direction: score.details for direction, score in scores.items()})
 
     def save(self, folder: Path, best: Mapping[str, Score], improved: Collection[str]) -> None:
@@ -221,10 +219,12 @@ class RerankerTask:
         details = {direction: best[direction].details for direction in self.networks}
         rerankers: dict[Direction, CandidateReranker] = {}
         for direction, reranker in self.networks.items():
-            last = reranker if direction in improved else CandidateReranker.from_pretrained(folder / direction)
-            config = replace(last.config, weight=details[direction]["weight"])
-            rerankers[direction] = CandidateReranker(config, direction)
-            rerankers[direction].load_state_dict(last.state_dict())
+            if direction in improved:
+                config = replace(reranker.config, weight=details[direction]["weight"])
+                rerankers[direction] = CandidateReranker(config, direction)
+                rerankers[direction].load_state_dict(reranker.state_dict())
+            else:
+                rerankers[direction] = CandidateReranker.from_pretrained(folder / direction)
         save_rerankers(folder, rerankers, reranker_card(self.config, details, self.selection_split.name))
 
     def evaluate(self, split: PackedSplit, run: Run) -> tuple[EvaluationReport, EvaluationReport]:
