@@ -53,6 +53,14 @@ class TestTrain:
         assert "text to video: re-ranked" in out
         assert f"prvr evaluate {work.run}" in out
 
+    def test_the_latest_run_of_its_name_is_resumed(
+        self, work: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shutil.copytree(work.run, tmp_path / "runs" / "mine-1")
+        monkeypatch.chdir(tmp_path)
+        assert main(["train", "-q", "--resume", *work.options, "--name", "mine", "--device", "cpu"]) == 0
+        assert [run.name for run in (tmp_path / "runs").iterdir()] == ["mine-1"]
+
     def test_a_preset_by_name_and_a_file_that_is_based_on_one(
         self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -43,7 +43,6 @@ def train(args: TrainOptions, keys: Mapping[str, Any]) -> bool:
     from prvr.published.diffusionret.training import train_reranker
     from prvr.training import no_progress, open_splits, terminal_bar
 
-    output = latest_run(Path("runs") / "reranker") if args.resume and args.output is None else args.output
     source, values = read_values(name) if name is not None else ("the command line", dict[str, Any]())
     folder = args.retriever or values.get("retriever")
     if not isinstance(folder, str):
@@ -51,19 +50,22 @@ def train(args: TrainOptions, keys: Mapping[str, Any]) -> bool:
     folder = shipped_model(folder) or Path(folder).expanduser().resolve()
     weights, file = model_files(folder)
     retriever = load_pretrained(weights)
-    preset = None if args.preset == name else args.preset
-    about_data = {key: value for key, value in keys.items() if key.startswith(_DATA)}
-    data = replace(chosen_data(preset, file, weights, about_data), model=retriever.config)
+    about_data = dict[str, Any]()
     for key, value in keys.items():
-        if key not in about_data:
-            if key in config_leaves(prvr.Config) and key not in config_leaves(RerankerRunConfig):
-                raise CommandError(f"--{key} is a key of the retriever, which is already trained.")
-            set_key(values, key, value, f"--{key}")
+        if key.startswith(_DATA):
+            about_data[key] = value
+            continue
+        if key in config_leaves(prvr.Config) and key not in config_leaves(RerankerRunConfig):
+            raise CommandError(f"--{key} is a key of the retriever, which is already trained.")
+        set_key(values, key, value, f"--{key}")
+    preset = None if args.preset == name else args.preset  # of a retriever on the same data
+    data = replace(chosen_data(preset, file, weights, about_data), model=retriever.config)
     values["retriever"] = str(folder)
     config = reranker_run_config(values, width=retriever.config.width, source=source)
     if args.print_config:
         print_config(config)
         return True
+    output = latest_run(Path("runs") / config.name) if args.resume and args.output is None else args.output
     with threads(args.threads):
         open_corpus_of(data)
         made = nullcontext(output) if output else fresh_folder(Path("runs") / config.name)
@@ -93,13 +95,13 @@ def train(args: TrainOptions, keys: Mapping[str, Any]) -> bool:
     )
     names = {"data.root": "--data-root", "data.collection": "--collection"}
     words = [word for key, option in names.items() if key in keys for word in (option, keys[key])]
-    if args.retriever and args.preset in prvr.preset_names():
-        words += ["--preset", args.preset]
+    if preset is not None:
+        words += ["--preset", preset]
     show_next("prvr", "evaluate", result.output, *words)
     return True
 
 
-def _source(args: TrainOptions) -> Path | str | None:
+def _source(args: TrainOptions) -> str | None:
     """The configuration of a re-ranker: a preset, a file, or that of the run that is resumed; None if none is named."""
     from prvr.config import read_values
 
@@ -107,9 +109,9 @@ def _source(args: TrainOptions) -> Path | str | None:
         if args.config is not None:
             raise CommandError("--preset and --config exclude each other: both configure the re-ranker.")
         return args.preset
-    file = None if args.config is None else Path(args.config)
+    file = args.config
     if file is None and args.resume and args.output is not None:
-        file = Path(args.output) / "config.yaml"
+        file = str(Path(args.output, "config.yaml"))
     if file is None or args.retriever is not None:
         return file
-    return file if file.is_file() and "reranker" in read_values(file)[1] else None
+    return file if Path(file).is_file() and "reranker" in read_values(file)[1] else None
