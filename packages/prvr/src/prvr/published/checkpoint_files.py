@@ -21,9 +21,8 @@ from prvr.data.atomic import new_folder
 from prvr.models import AnyRetriever
 from prvr.models.pretrained import CARD_HEAD, write_model
 from prvr.objective import Objective
-from prvr.published.diffusionret.candidate_reranker import CandidateReranker
+from prvr.published.diffusionret import CandidateReranker, DiffusionStage
 from prvr.published.diffusionret.checkpoints import is_diffusionret, load_released_diffusionret
-from prvr.published.diffusionret.stage import DiffusionStage
 from prvr.published.loading import CheckpointError, has_words, load_released, preset_of, released_sizes, system_of
 from prvr.published.tensor_names import canonical_names
 from prvr.reading import short
@@ -82,7 +81,6 @@ def _harmless() -> list[Any]:
     """
     from numpy._core.multiarray import scalar
 
-    kinds = [type(np.dtype(kind)) for kind in (np.float64, np.float32, np.int64, np.int32, np.bool_)]
     return [
         (OrderedDict, "easydict.EasyDict"),
         (OrderedDict, "addict.addict.Dict"),
@@ -90,7 +88,7 @@ def _harmless() -> list[Any]:
         (scalar, "numpy.core.multiarray.scalar"),
         (scalar, "numpy._core.multiarray.scalar"),
         np.dtype,
-        *kinds,
+        *(type(np.dtype(kind)) for kind in (np.float64, np.float32, np.int64, np.int32, np.bool_)),
     ]
 
 

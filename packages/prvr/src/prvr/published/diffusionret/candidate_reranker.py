@@ -55,11 +55,13 @@ def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerIn
     text = query_vectors(encoded.text).clone()
     video = VideoEmbedding.cat(encoded.videos)
     parts, masks = [], []
-    for name, rows, mask in (("clips", video.clips, None), ("frames", video.frames, video.frame_mask)):
+    for name, other, rows, mask in (
+        ("clips", "frames", video.clips, None),
+        ("frames", "clips", video.frames, video.frame_mask),
+    ):
         if config.tokens not in ("both", name):
             continue
         if rows is None:
-            other = "clips" if name == "frames" else "frames"
             raise InputError(f"reranker.tokens={config.tokens!r}: this retriever has no {name} of videos; use {other}")
         masks.append(rows.new_ones(rows.shape[:2], dtype=torch.bool) if mask is None else mask)
         parts.append(rows)

@@ -20,9 +20,9 @@ class Candidates:
     Args:
         direction: "t2v" or "v2t".
         owner: `(q,)` index of the video of each query.
-        hardest: `(q, p)` indices of the wrong ones of each row in the gallery, hardest first; None: the wrong ones are
-            the right ones of the other rows of the step, as in DiffusionRet's code. Rows of the same video are not
-            wrong for each other.
+        hardest: `(r, p)` indices in the gallery of the wrong ones of each query ("t2v") or video ("v2t"), hardest
+            first; None: the wrong ones are the right ones of the other rows of the step, as in DiffusionRet's code.
+            Rows of the same video are not wrong for each other.
 
     Attributes:
         asks: `(q,)` index of the query ("t2v") or video ("v2t") of each row.
@@ -30,12 +30,12 @@ class Candidates:
     """
 
     def __init__(
-        self, direction: Direction, owner: Int[Tensor, " q"], hardest: Int[Tensor, "q p"] | None = None
+        self, direction: Direction, owner: Int[Tensor, " q"], hardest: Int[Tensor, "r p"] | None = None
     ) -> None:
         queries = torch.arange(len(owner))
         self.asks, self.right = (queries, owner) if direction == "t2v" else (owner, queries)
         self.owner = owner
-        self.columns = None if hardest is None else torch.cat([self.right[:, None], hardest], 1)
+        self.columns = None if hardest is None else torch.cat([self.right[:, None], hardest[self.asks]], 1)
 
     def draw(self, rows: Int[Tensor, " b"], num: int, generator: torch.Generator) -> Int[Tensor, "b n"]:
         """Indices in the gallery for some rows, the right one first.
@@ -84,5 +84,4 @@ def hard_candidates(
                 "needed."
             )
         parts.append(values.masked_fill(positives, -torch.inf).topk(size, dim=1).indices.cpu())
-    hardest = torch.cat([part[:, :size] for part in parts])
-    return Candidates(direction, owner, hardest if direction == "t2v" else hardest[owner])
+    return Candidates(direction, owner, torch.cat([part[:, :size] for part in parts]))

@@ -8,11 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from prvr.published.diffusionret.candidate_reranker import CandidateReranker
-from prvr.published.diffusionret.clip_retriever import ClipRetriever
-from prvr.published.diffusionret.model_config import TokenCompat, TokenModelConfig
-from prvr.published.diffusionret.run_config import RerankerCompat, RerankerConfig
-from prvr.published.diffusionret.stage import fingerprint
+from prvr.published.diffusionret import (
+    CandidateReranker,
+    ClipRetriever,
+    RerankerCompat,
+    RerankerConfig,
+    TokenCompat,
+    TokenModelConfig,
+    fingerprint,
+)
 from prvr.published.loading import CheckpointError, count_of, fill, key_table, shape_of
 from prvr.published.tensor_names import name_table, renamed
 from prvr.types import Direction
@@ -102,22 +106,22 @@ def load_released_diffusionret(
         CheckpointError: a tensor is missing, unknown or of another shape.
     """
     state = {name: torch.as_tensor(tensor).float() for name, tensor in state_dict.items()}
+    denoisers: dict[Direction, dict[str, Tensor]] = {
+        direction: {name: state.pop(name) for name in [*state] if name.startswith(prefix)}
+        for direction, prefix in _DENOISERS.items()
+    }
     retriever = ClipRetriever(_model_config(state, max_frames, max_words))
     slots = renamed(dict(retriever.named_parameters()), _NAMES)
     slots |= {name: slots[name].T for name in ("clip.text_projection", "clip.visual.proj")}
-    denoisers = tuple(_DENOISERS.values())
-    theirs = renamed({name: tensor for name, tensor in state.items() if not name.startswith(denoisers)}, {})
-    positions = "frame_position_embeddings.weight"
+    theirs, positions = renamed(state, {}), "frame_position_embeddings.weight"
     theirs[positions] = theirs[positions][: retriever.config.max_frames]  # the table is as long as the text's
     fill(slots, theirs, "one of DiffusionRet over a CLIP, with interaction wti and agg_module seqTransf")
-    rerankers: dict[Direction, CandidateReranker] = {}
-    trained_on = fingerprint(retriever)
-    for direction, prefix in _DENOISERS.items():
-        own = {name: tensor for name, tensor in state.items() if name.startswith(prefix)}
-        if own:
-            options = {"diffusion_steps": 50} | dict(config)
-            rerankers[direction] = load_released_reranker(own, options, direction, trained_on)
-    return retriever.eval(), rerankers
+    options, trained_on = {"diffusion_steps": 50} | dict(config), fingerprint(retriever)
+    return retriever.eval(), {
+        direction: load_released_reranker(own, options, direction, trained_on)
+        for direction, own in denoisers.items()
+        if own
+    }
 
 
 def _model_config(state: Mapping[str, Tensor], max_frames: int, max_words: int) -> TokenModelConfig:
@@ -212,8 +216,13 @@ def load_released_reranker(
     width = own[marker].shape[-1]
     if config.get("width", width) != width:
         raise CheckpointError(f"the configuration has width={config['width']}, the weights have {width}")
-    options |= {"width": width, "negative": -1 if config.get("neg") else 0, "trained_on": trained_on}
-    compat = RerankerCompat(pooling="released", decoder="released", output="released")
-    reranker = CandidateReranker(RerankerConfig(compat=compat, **options), direction).to(own[marker].dtype).eval()
+    ours = RerankerConfig(
+        width=width,
+        negative=-1 if config.get("neg") else 0,
+        trained_on=trained_on,
+        compat=RerankerCompat(pooling="released", decoder="released", output="released"),
+        **options,
+    )
+    reranker = CandidateReranker(ours, direction).to(own[marker].dtype).eval()
     fill(renamed(reranker.denoiser.state_dict(), _DENOISER), own, "one of the DiffusionRet denoiser")
     return reranker

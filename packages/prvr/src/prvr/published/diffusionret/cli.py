@@ -39,8 +39,7 @@ def train(args: TrainOptions, keys: Mapping[str, Any]) -> bool:
     from prvr.evaluation.tables import systems_table
     from prvr.models import load_pretrained
     from prvr.models.pretrained import model_files, shipped_model
-    from prvr.published.diffusionret.run_config import RerankerRunConfig, reranker_run_config
-    from prvr.published.diffusionret.training import train_reranker
+    from prvr.published.diffusionret import RerankerRunConfig, reranker_run_config, train_reranker
     from prvr.training import no_progress, open_splits, terminal_bar
 
     source, values = read_values(name) if name is not None else ("the command line", dict[str, Any]())

@@ -118,17 +118,15 @@ def pooled_pairs(
     text, videos = inputs.text, videos.to(inputs.frames.device)
     # Groups of pairs with the same video, of at most `_SHARED` or as many as each video has, padded with -1.
     order = videos.argsort(stable=True)
-    unique, member, counts = videos[order].unique_consecutive(return_inverse=True, return_counts=True)
+    _, member, counts = videos[order].unique_consecutive(return_inverse=True, return_counts=True)
     size = min(max(_SHARED, int(counts.min())), int(counts.max()))
-    groups = (counts + size - 1) // size
-    padding = groups * size - counts
-    members = videos.new_full((int(groups.sum()) * size,), -1)
+    padding = -counts % size
+    members = videos.new_full((len(videos) + int(padding.sum()),), -1)
     members[torch.arange(len(videos), device=videos.device) + (padding.cumsum(0) - padding)[member]] = order
     pooled = text.new_empty(len(texts), text.shape[-1])
     block = max(1, _BLOCK // (inputs.frames.shape[1] * inputs.frames.shape[2]))
-    shared = unique.repeat_interleave(groups)
-    for some, places in zip(shared.split(block), members.view(-1, size).split(block), strict=True):
-        places = places.to(text.device)
+    for places in members.view(-1, size).split(block):
+        some, places = videos[places[:, 0]], places.to(text.device)
         used, asking = places >= 0, text[texts[places.clamp_min(0)]]
         pooled[places[used]] = pool(asking, inputs.frames[some].to(text), inputs.mask[some].to(text.device))[used]
     pooled = pooled.view(*columns.shape, -1)

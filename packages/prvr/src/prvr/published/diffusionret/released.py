@@ -58,8 +58,8 @@ def released_scores(config: RerankerConfig) -> Output:
             the softmax that is added to the score.
     """
 
-    def target(positives: Tensor) -> Tensor:
-        right = torch.ones((), dtype=torch.get_default_dtype(), device=positives.device)
-        return torch.where(positives, right, float(config.negative))
-
-    return Output(lambda scores: scores, target, lambda sample: (config.score_temperature * sample).softmax(-1))
+    return Output(
+        clean=lambda scores: scores,
+        target=lambda positives: torch.where(positives, 1.0, float(config.negative)),
+        probability=lambda sample: (config.score_temperature * sample).softmax(-1),
+    )

@@ -18,11 +18,16 @@ from prvr.evaluation.encode import device_of, evaluation_mode
 from prvr.evaluation.metrics import RankCounts
 from prvr.evaluation.rank import count_rows
 from prvr.models.layers import initialise
-from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
+from prvr.published.diffusionret import (
+    CandidateReranker,
+    DiffusionSettings,
+    DiffusionStage,
+    RerankerRunConfig,
+    fingerprint,
+    reranker_inputs,
+)
 from prvr.published.diffusionret.candidates import Candidates, hard_candidates
-from prvr.published.diffusionret.network import RerankerInputs
-from prvr.published.diffusionret.run_config import RerankerRunConfig, reranker_card
-from prvr.published.diffusionret.stage import DiffusionSettings, DiffusionStage, fingerprint
+from prvr.published.diffusionret.run_config import reranker_card
 from prvr.stages import Direction, FirstStage, Pipeline, ScoreMatrix, best_columns, merge_top_k
 from prvr.training import RunOptions, Splits, Trainer, build_optimizer
 from prvr.training.checkpoint import Score, derived_seed, replace_folder
@@ -138,22 +143,23 @@ class RerankerTask:
             _start(self.networks[direction], config.train.start)
         train, self.selection_split = learning_splits(splits)
         self.query_ids = train.query_ids
-        scores, self.inputs = self._scores(train)
+        scores = self._matrix(train)
+        self.inputs = reranker_inputs(scores.encoded, config.network)
         owner, size = torch.from_numpy(train.query_to_video), config.candidates.pool
         with evaluation_mode(retriever, self.device, config.train.seed):
             self.candidates = {
                 name: Candidates(name, owner) if size == "batch" else hard_candidates(scores, train, name, size)
                 for name in self.networks
             }
-        self.selection, self.selection_inputs = self._scores(self.selection_split)
+        self.selection = self._matrix(self.selection_split)
+        self.selection_inputs = reranker_inputs(self.selection.encoded, config.network)
         self.draws, self.noise = torch.Generator("cpu"), torch.Generator(self.device)
         self.shard = Shard(accelerator.process_index, accelerator.num_processes)
 
-    def _scores(self, split: PackedSplit) -> tuple[ScoreMatrix, RerankerInputs]:
-        """The scores of the retriever, and the embeddings that the re-rankers read."""
+    def _matrix(self, split: PackedSplit) -> ScoreMatrix:
+        """The scores of the retriever, with its embeddings."""
         encoded = encode_split(self.retriever, split, device=self.device, seed=self.config.train.seed)
-        inputs = reranker_inputs(encoded, self.config.network)
-        return ScoreMatrix(self.retriever, encoded, split.relevant), inputs
+        return ScoreMatrix(self.retriever, encoded, split.relevant)
 
     def batches(self, epoch: int, first_step: int) -> Iterator[tuple[Tensor, str]]:
         """Indices of the training queries of each step, of all processes together."""
@@ -235,7 +241,7 @@ class RerankerTask:
         stage = DiffusionStage.load(DiffusionSettings(seed=seed), run.folder.best, None)
         config = EvaluationConfig(seed=seed, query_batch=self.config.train.eval_queries)
         with run.stop.at_once():
-            encoded = encode_split(self.retriever, split, device=self.device, seed=seed)
+            encoded = self._matrix(split).encoded
             systems = self.retriever, Pipeline(self.retriever, [stage])
             plain, reranked = (evaluate(each, split, config, encoded=encoded, device=self.device) for each in systems)
         plain.to_json(alone)
