@@ -8,7 +8,7 @@ import shutil
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ class Converted:
     config: Config
     system: str
     source: str
-    rerankers: Mapping[Direction, CandidateReranker] = field(default_factory=dict)
+    rerankers: Mapping[Direction, CandidateReranker]
 
 
 def convert_checkpoint(file: Path, dataset: str, out: Path) -> Converted:
@@ -184,7 +184,7 @@ def _prvr(state: Mapping[str, Tensor], theirs: dict[str, Any], dataset: str) -> 
     retriever, objective = load_released(state, {"model": system} | released_sizes(system, state) | theirs, preset)
     config = replace(load_config(preset), model=retriever.config, loss=objective.config)
     source = "from the checkpoint" if theirs else f"as published ({preset}), sizes from the tensors"
-    return Converted(retriever, objective, config, name, source)
+    return Converted(retriever, objective, config, name, source, {})
 
 
 def _diffusionret(state: Mapping[str, Tensor], theirs: dict[str, Any], dataset: str) -> Converted:

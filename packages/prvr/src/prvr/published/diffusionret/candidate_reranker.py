@@ -258,9 +258,11 @@ class CandidateReranker(PretrainedModel):
         with self._full_precision():
             prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))
             _expect_shape("target", target, prepared.products)
-            if target.device.type == "cpu" and not bool((target > 0).any(1).all()):  # reading a GPU would mean waiting
-                row = int((target > 0).any(1).int().argmin())
-                raise InputError(f"target: row {row} has no relevant candidate: add one, or remove the row")
+            if target.device.type == "cpu":  # reading a GPU would mean waiting
+                answered = (target > 0).any(1)
+                if not bool(answered.all()):
+                    row = int(answered.int().argmin())
+                    raise InputError(f"target: row {row} has no relevant candidate: add one, or remove the row")
             clean = self.output.target(target) if target.dtype == torch.bool else target
             return self.process.training.loss(clean.to(self._like.dtype), prepared, **draws)
 

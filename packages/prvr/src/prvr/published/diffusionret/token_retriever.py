@@ -264,8 +264,8 @@ class TokenRetriever(OwnRetriever):
         mask = video.frame_mask
         if mask is None:
             mask = video.frames.new_ones(video.frames.shape[:2], dtype=torch.bool)
-        like = self.temporal.positions.dtype  # a gallery may be kept in half precision
-        weights = self.weigh_frames(video.frames.to(like), mask)
+        frames = video.frames.to(self.temporal.positions.dtype)  # a gallery may be kept in half precision
+        weights = self.weigh_frames(frames, mask)
         total = self._align(
             text.words, text.mask, video.frames, mask, at_least_float32(text.weights), at_least_float32(weights)
         )
