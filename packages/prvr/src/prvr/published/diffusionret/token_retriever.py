@@ -199,8 +199,9 @@ class TokenRetriever(OwnRetriever):
         self.project_frames = build_projection(config.frame_projection, config.video_dim, config.hidden)
         self.read_words = None
         if config.word_depth:
-            width, heads = config.hidden, config.heads
-            self.read_words = TemporalTransformer(width, heads, config.word_depth, config.max_words, config.dropout)
+            self.read_words = TemporalTransformer(
+                config.hidden, config.heads, config.word_depth, config.max_words, config.dropout
+            )
 
     def embed_words(self, words: WordFeatures, word_mask: WordMask) -> Words:
         """Words in the space of the frames: projected, and through layers of their own where there are any.
