@@ -15,6 +15,7 @@ from prvr.published.diffusionret.token_retriever import (
     FrameMask,
     Frames,
     TokenRetriever,
+    TokenRetrieverBase,
     WordFeatures,
     WordMask,
     Words,
@@ -22,7 +23,7 @@ from prvr.published.diffusionret.token_retriever import (
 from regdiff.masks import masked
 
 
-class ClipRetriever(TokenRetriever):
+class ClipRetriever(TokenRetrieverBase):
     """A token retriever with a CLIP of transformers, trained together (DiffusionRet as published).
 
     Frames are pictures, `(v, l, 3 s s)`, and words token numbers, `(q, w, 1)`, with those that begin and end a text:
@@ -101,7 +102,7 @@ _NAMES = {
 """Parts of the names of our tensors, and those of a CLIP of `transformers` that they start as."""
 
 
-def start_from_clip(retriever: TokenRetriever, clip: Mapping[str, Tensor]) -> None:
+def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -> None:
     """Copies the first text layers, the first text positions and the text projection of a CLIP into a retriever.
 
     The projection is copied where the retriever has one for words; frames are expected as the CLIP projects them.
@@ -133,7 +134,7 @@ def start_from_clip(retriever: TokenRetriever, clip: Mapping[str, Tensor]) -> No
 class FirstStages:
     """What `model.kind: tokens` makes: a `TokenRetriever`, or with `clip` a `ClipRetriever`."""
 
-    def __call__(self, config: TokenModelConfig) -> TokenRetriever:
+    def __call__(self, config: TokenModelConfig) -> TokenRetrieverBase:
         """A new retriever, with the weights of the CLIP that it names or starts from.
 
         Raises:
@@ -146,6 +147,7 @@ class FirstStages:
         from prvr.encoders.hub import load_model
 
         clip: Any = load_model(name, "cpu")
+        retriever: TokenRetrieverBase
         if config.clip is None:
             retriever = TokenRetriever(config)
         elif clip.config.model_type == "clip":
@@ -156,7 +158,7 @@ class FirstStages:
         start_from_clip(retriever, clip.state_dict())
         return retriever
 
-    def from_pretrained(self, folder: Path | str) -> TokenRetriever:
+    def from_pretrained(self, folder: Path | str) -> TokenRetrieverBase:
         """A retriever from a folder of `save_pretrained`."""
         with_clip = read_model_config(Path(folder)).get("clip") is not None
         return (ClipRetriever if with_clip else TokenRetriever).from_pretrained(folder)

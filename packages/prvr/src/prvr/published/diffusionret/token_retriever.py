@@ -1,5 +1,7 @@
 """The retriever that compares words with frames in both directions (DiffusionRet, first stage, eq. 10)."""
 
+from abc import abstractmethod
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -158,27 +160,16 @@ def last_word(words: Words, mask: WordMask) -> Float[Tensor, "q d"]:
     return words[queries, (places * mask).amax(1)]
 
 
-class TokenRetriever(OwnRetriever):
-    """Frames through a temporal transformer, words as they are, compared token by token (DiffusionRet, eq. 10).
+class TokenRetrieverBase(OwnRetriever):
+    """Words and frames in one space, compared token by token (DiffusionRet, eq. 10); subclasses bring them there.
 
-    Words that have not attended to each other, unlike CLIP's, pass through layers of their own (`word_depth`). Second
-    derivatives on a CPU are taken as those of `Retriever`.
+    Second derivatives on a CPU are taken as those of `Retriever`.
 
     Args:
         config: the configuration of the retriever.
 
     Attributes:
         backbone: the pretrained encoder that is trained along, with a learning rate of its own; None without one.
-
-    Examples:
-        >>> import torch
-        >>> retriever = TokenRetriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=6, hidden=8, heads=2,
-        ...     depth=1, max_frames=5, max_words=4)).eval()
-        >>> text = retriever.encode_text(torch.randn(3, 4, 6), torch.ones(3, 4, dtype=torch.bool))
-        >>> video = retriever.encode_video(torch.zeros(2, 1, 8), torch.randn(2, 5, 8),
-        ...     torch.ones(2, 5, dtype=torch.bool))
-        >>> retriever.score(text, video).total.shape
-        torch.Size([3, 2])
     """
 
     def __init__(self, config: TokenModelConfig) -> None:
@@ -190,33 +181,17 @@ class TokenRetriever(OwnRetriever):
         self.weigh_frames = TokenWeights(width)
         self._align = TOKEN_COMPAT["alignment"][config.compat.alignment].part
 
+    @abstractmethod
     def build_inputs(self, config: TokenModelConfig) -> None:
-        """Sets the modules that `embed_words` and `embed_frames` use; called once, by the constructor.
+        """Sets the modules that `embed_words` and `embed_frames` use; called once, by the constructor."""
 
-        They are the projections, and the layers of words where the configuration has some.
-        """
-        self.project_words = build_projection(config.word_projection, config.query_dim, config.hidden)
-        self.project_frames = build_projection(config.frame_projection, config.video_dim, config.hidden)
-        self.read_words = None
-        if config.word_depth:
-            self.read_words = TemporalTransformer(
-                config.hidden, config.heads, config.word_depth, config.max_words, config.dropout
-            )
-
+    @abstractmethod
     def embed_words(self, words: WordFeatures, word_mask: WordMask) -> Words:
-        """Words in the space of the frames: projected, and through layers of their own where there are any.
+        """Words in the space of the frames; padded rows may hold anything."""
 
-        Padded rows may hold anything.
-        """
-        projected = self.project_words(masked(words, word_mask))
-        return projected if self.read_words is None else self.read_words(projected, word_mask)
-
+    @abstractmethod
     def embed_frames(self, frames: FrameFeatures, frame_mask: FrameMask) -> Frames:
-        """Frames in the space of the words, before the temporal transformer; padded rows may hold anything.
-
-        They are given the length `config.feature_length`, and projected.
-        """
-        return self.project_frames(self.config.feature_length * masked(frames, frame_mask))
+        """Frames in the space of the words, before the temporal transformer; padded rows may hold anything."""
 
     def encode_text(self, words: WordFeatures, word_mask: WordMask) -> TextEmbedding:
         """Words in the space of the frames, and the weight of each.
@@ -271,3 +246,39 @@ class TokenRetriever(OwnRetriever):
             text.words, text.mask, video.frames, mask, at_least_float32(text.weights), at_least_float32(weights)
         )
         return Scores(total)
+
+
+class TokenRetriever(TokenRetrieverBase):
+    """Frames through a temporal transformer, words as they are, compared token by token (DiffusionRet, eq. 10).
+
+    Words that have not attended to each other, unlike CLIP's, pass through layers of their own (`word_depth`).
+
+    Examples:
+        >>> import torch
+        >>> retriever = TokenRetriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=6, hidden=8, heads=2,
+        ...     depth=1, max_frames=5, max_words=4)).eval()
+        >>> text = retriever.encode_text(torch.randn(3, 4, 6), torch.ones(3, 4, dtype=torch.bool))
+        >>> video = retriever.encode_video(torch.zeros(2, 1, 8), torch.randn(2, 5, 8),
+        ...     torch.ones(2, 5, dtype=torch.bool))
+        >>> retriever.score(text, video).total.shape
+        torch.Size([3, 2])
+    """
+
+    def build_inputs(self, config: TokenModelConfig) -> None:
+        """Sets the projections, and the layers of words where the configuration has some."""
+        self.project_words = build_projection(config.word_projection, config.query_dim, config.hidden)
+        self.project_frames = build_projection(config.frame_projection, config.video_dim, config.hidden)
+        self.read_words = None
+        if config.word_depth:
+            self.read_words = TemporalTransformer(
+                config.hidden, config.heads, config.word_depth, config.max_words, config.dropout
+            )
+
+    def embed_words(self, words: WordFeatures, word_mask: WordMask) -> Words:
+        """Words projected, and through layers of their own where there are any."""
+        projected = self.project_words(masked(words, word_mask))
+        return projected if self.read_words is None else self.read_words(projected, word_mask)
+
+    def embed_frames(self, frames: FrameFeatures, frame_mask: FrameMask) -> Frames:
+        """Frames of length `config.feature_length`, projected."""
+        return self.project_frames(self.config.feature_length * masked(frames, frame_mask))
