@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +43,8 @@ _KEYS = key_table(
     drop                model.dropout                    0.0
     clip_scale_w        model.clip_weight
     frame_scale_w       model.frame_weight
+    loss_factor[0]      loss.info_nce_clips.weight
+    loss_factor[1]      loss.info_nce_frames.weight
     margin              loss.triplet.margin
     hard_pool_size      loss.triplet.hard_pool           20
     deterministic_tau   loss.query_structure.temperature 0.08
@@ -54,7 +56,16 @@ _KEYS = key_table(
     pot_scale           loss.transport.epsilon           0.1
     """
 )
-"""The rest is as in our presets."""
+"""In brackets is the place in a list. The rest is as in our presets."""
+_DIVERSITY = _KEYS | key_table(
+    """
+    loss_factor[2] loss.diversity.weight
+    neg_factor[0]  loss.diversity.margin
+    neg_factor[1]  loss.diversity.scale
+    neg_factor[2]  loss.diversity.power 1.0
+    """
+)
+_MATCHING = _DIVERSITY | key_table("loss_factor[3] loss.matching.weight")
 _ALIASES = {
     "visual_input_size": "visual_feat_dim",
     "query_input_size": "q_feat_size",
@@ -63,46 +74,6 @@ _ALIASES = {
     "B_hidden_size": "hidden_size",
 }
 """Keys of the authors' code under the names that a model's own configuration has, and those that are read here."""
-_MSSL = key_table(
-    """
-    clip_scale_w   model.clip_weight               0.7
-    frame_scale_w  model.frame_weight              0.3
-    margin         loss.key_clip_triplet.margin
-    hard_pool_size loss.key_clip_triplet.hard_pool 20
-    """
-)
-"""Keys of MS-SL, whose checkpoints hold the configuration of the model alone, without the weights of the score."""
-_DLDKD = key_table(
-    """
-    clip_scale_w       model.clip_weight              0.7
-    frame_scale_w      model.frame_weight             0.3
-    inher_nce_weight   loss.info_nce_clips.weight     0.04
-    explore_nce_weight loss.info_nce_frames.weight    0.04
-    kl_intra_weight    loss.frame_distillation.weight 0.1
-    exponential_k      loss.frame_distillation.decay  0.95
-    """
-)
-"""Keys of DL-DKD; the weights of the score stand in its code, those of the losses among its options."""
-_MSC = key_table(
-    """
-    max_desc_l model.max_words            77
-    rkd_d_coef loss.text_distances.weight 10.0
-    rkd_a_coef loss.text_angles.weight    20.0
-    vl_coef    loss.alignment.weight      0.1
-    sim_thr    loss.alignment.similarity  0.5
-    -          model.num_clips            32
-    """
-)
-"""Keys of MSC-PRVR, with the defaults of its options; `map_size` is the number of its frames."""
-_REGISTERS = key_table(
-    """
-    num_registers        model.registers.num
-    timesteps            model.registers.steps
-    num_diffusion_layers model.registers.layers
-    """
-)
-_PAIRS = ("loss.diversity.margin", "loss.diversity.scale", "loss.diversity.power")
-"""Our keys of the numbers in `neg_factor`, whose last may be missing."""
 _LOSSES = {"label_style": "hard", "distill_loss_decay": "exp"}
 """Keys of DL-DKD that only its losses read, and the value that ours have; soft labels are those of DL-DKD++."""
 _ONE_BRANCH = {
@@ -120,41 +91,103 @@ class System(NamedTuple):
     Attributes:
         preset: the beginning of the names of its presets.
         mark: what the name of a tensor tells of it.
-        terms: our terms of the numbers in its `loss_factor`.
-        lists: the keys without a default that are lists.
-        keys: its other keys.
+        keys: the keys of its configuration, as `key_table` gives them.
     """
 
     preset: str
     mark: str
-    terms: str
-    lists: str = "loss_factor neg_factor attention_num"
-    keys: Mapping[str, tuple[str, Any]] = _KEYS
+    keys: Mapping[str, tuple[str, Any]]
 
 
-_BRANCHES = "info_nce_clips info_nce_frames"
 SYSTEMS = {
     "DreamPRVR_Net": System(
         "dreamprvr",
         r"^diffusion_mlp\.",
-        f"{_BRANCHES} diversity query_structure prior_kl diffusion",
-        keys=_KEYS | _REGISTERS,
+        _DIVERSITY
+        | key_table(
+            """
+            loss_factor[3]       loss.query_structure.weight
+            loss_factor[4]       loss.prior_kl.weight
+            loss_factor[5]       loss.diffusion.weight
+            num_registers        model.registers.num
+            timesteps            model.registers.steps
+            num_diffusion_layers model.registers.layers
+            attention_num        model.blocks
+            """
+        ),
     ),
-    "HLFormer_Net": System("hlformer", r"\.h_attns\.", f"{_BRANCHES} diversity entailment"),
-    "RAL4GMMV2_Net": System(
-        "ral", r"^pie_net_text\.fc\.weight$", f"{_BRANCHES} diversity matching", "loss_factor neg_factor"
+    "HLFormer_Net": System(
+        "hlformer",
+        r"\.h_attns\.",
+        _DIVERSITY
+        | key_table(
+            """
+            loss_factor[3] loss.entailment.weight
+            attention_num  model.blocks
+            """
+        ),
     ),
-    "MSC_PRVR_Net": System("msc-prvr", r"^vproj_clip\.weight$", _BRANCHES, "loss_factor", _KEYS | _MSC),
-    "GMMFormerV2_Net": System(
-        "gmmformer-v2",
-        r"^clip_encoder\.attn7\.norm1\.weight$",
-        f"{_BRANCHES} diversity matching",
-        "loss_factor neg_factor",
+    "RAL4GMMV2_Net": System("ral", r"^pie_net_text\.fc\.weight$", _MATCHING),
+    "MSC_PRVR_Net": System(
+        "msc-prvr",
+        r"^vproj_clip\.weight$",
+        _KEYS
+        | key_table(
+            """
+            max_desc_l model.max_words            77
+            rkd_d_coef loss.text_distances.weight 10.0
+            rkd_a_coef loss.text_angles.weight    20.0
+            vl_coef    loss.alignment.weight      0.1
+            sim_thr    loss.alignment.similarity  0.5
+            -          model.num_clips            32
+            """
+        ),  # with the defaults of its options; `map_size` is the number of its frames
     ),
-    "GMMFormer_Net": System("gmmformer", r"\.attn0\.", f"{_BRANCHES} diversity"),
-    "Holmes_Net": System("holmes", r"\.e_attns\.", f"{_BRANCHES} diversity transport evidence dissent"),
-    "MS_SL_Net": System("ms-sl", r"^mapping_linear\.0\.weight$", "info_nce_clips key_clip_nce", "", _KEYS | _MSSL),
-    "DLDKD": System("dl-dkd", r"^out_mapping_linear\.weight$", "", "", _KEYS | _DLDKD),
+    "GMMFormerV2_Net": System("gmmformer-v2", r"^clip_encoder\.attn7\.norm1\.weight$", _MATCHING),
+    "GMMFormer_Net": System("gmmformer", r"\.attn0\.", _DIVERSITY),
+    "Holmes_Net": System(
+        "holmes",
+        r"\.e_attns\.",
+        _DIVERSITY
+        | key_table(
+            """
+            loss_factor[3] loss.transport.weight
+            loss_factor[4] loss.evidence.weight
+            loss_factor[5] loss.dissent.weight  0.0
+            """
+        ),
+    ),
+    "MS_SL_Net": System(
+        "ms-sl",
+        r"^mapping_linear\.0\.weight$",
+        _KEYS
+        | key_table(
+            """
+            clip_scale_w   model.clip_weight               0.7
+            frame_scale_w  model.frame_weight              0.3
+            loss_factor[0] loss.info_nce_clips.weight      0.02
+            loss_factor[1] loss.key_clip_nce.weight        0.04
+            -              loss.info_nce_frames.weight     0.0
+            margin         loss.key_clip_triplet.margin
+            hard_pool_size loss.key_clip_triplet.hard_pool 20
+            """
+        ),  # its checkpoints hold the configuration of the model alone, without the weights of the score and the losses
+    ),
+    "DLDKD": System(
+        "dl-dkd",
+        r"^out_mapping_linear\.weight$",
+        _KEYS
+        | key_table(
+            """
+            clip_scale_w       model.clip_weight              0.7
+            frame_scale_w      model.frame_weight             0.3
+            inher_nce_weight   loss.info_nce_clips.weight     0.04
+            explore_nce_weight loss.info_nce_frames.weight    0.04
+            kl_intra_weight    loss.frame_distillation.weight 0.1
+            exponential_k      loss.frame_distillation.decay  0.95
+            """
+        ),  # the weights of the score stand in its code, those of the losses among its options
+    ),
 }
 """By the name of its class. The first whose mark a tensor has counts, since later systems build on earlier."""
 
@@ -196,14 +229,6 @@ def preset_of(system: str, dataset: str, words: bool = False) -> str:
     return f"{SYSTEMS[system].preset}-{'words-' if words and system == 'Holmes_Net' else ''}{dataset}"
 
 
-def _numbers(config: Mapping[str, Any], key: str, keys: Sequence[str], least: int) -> dict[str, float]:
-    """Our keys from the numbers of a list."""
-    numbers = [float(number) for number in config[key]]
-    if len(numbers) < least:
-        raise CheckpointError(f"{key} has {len(numbers)} numbers, expected at least {least}")
-    return dict(zip(keys, numbers, strict=False))
-
-
 def _blocks(system: str, count: int) -> list[dict[str, Any]]:
     if not isinstance(count, int) or not 0 <= count <= _MOST_BLOCKS:
         raise CheckpointError(f"attention_num is {short(count)}, expected a whole number up to {_MOST_BLOCKS}")
@@ -223,8 +248,8 @@ def released_config(
         config: their configuration; their names (`visual_feat_dim`, `loss_factor`, `neg_factor`, ...). DL-DKD with
             `double_branch` False has one branch.
         words: the model has a second query encoder for the frames, which their configuration does not tell.
-        preset: the name of the preset that stands for all keys that `config` lacks; None: for those that the authors'
-            configurations never have, as the preset for TVR.
+        preset: the name of the preset that stands for all keys that `config` lacks, though not for a part of a list;
+            None: for those that the authors' configurations never have, as the preset for TVR.
 
     Raises:
         CheckpointError: an unknown system, or a key that is missing.
@@ -247,25 +272,27 @@ def released_config(
             raise CheckpointError(
                 f"its branches are {short(widths[0])} and {short(widths[1])} wide: those of DL-DKD here have one width"
             )
+    for name in ("loss_factor", "neg_factor"):
+        config |= {f"{name}[{place}]": float(number) for place, number in enumerate(config.get(name, ()))}
+    missing = {
+        theirs
+        for theirs, default in record.keys.values()
+        if default is ... and theirs not in config and (preset is None or theirs.partition("[")[0] in config)
+    }
+    if missing:
+        raise CheckpointError(
+            f"the checkpoint's configuration lacks {', '.join(sorted(missing))}; it has: {', '.join(sorted(config))}"
+        )
     if preset is None:
         preset = preset_of(system, "tvr", words)
-        their_keys = [*(theirs for theirs, default in record.keys.values() if default is ...), *record.lists.split()]
-        missing = [key for key in dict.fromkeys(their_keys) if key not in config]
-        if missing:
-            raise CheckpointError(
-                f"the checkpoint's configuration lacks {', '.join(missing)}; it has: {', '.join(sorted(config))}"
-            )
         keys = {ours: default for ours, (_, default) in record.keys.items() if default is not ...}
     keys |= {ours: config[theirs] for ours, (theirs, _) in record.keys.items() if theirs in config} | own
-    if "loss_factor" in config:
-        terms = [f"loss.{term}.weight" for term in record.terms.split() if words or term != "dissent"]
-        keys |= _numbers(config, "loss_factor", terms, len(terms) - ("loss.dissent.weight" in terms))
-    if "neg_factor" in config and system != "MSC_PRVR_Net":  # which has the key and no such loss
-        keys |= _numbers(config, "neg_factor", _PAIRS, 2)
-    if keys.get("loss.dissent.weight"):
+    if not words:
+        keys.pop("loss.dissent.weight", None)
+    elif keys.get("loss.dissent.weight"):
         keys["loss.dissent.temperature"] = keys["loss.evidence.temperature"]
-    if system in ("HLFormer_Net", "DreamPRVR_Net"):  # the others have eight blocks whatever `attention_num` says
-        keys["model.blocks"] = _blocks(system, config["attention_num"])
+    if "model.blocks" in keys:  # of the other systems there are eight, whatever `attention_num` says
+        keys["model.blocks"] = _blocks(system, keys["model.blocks"])
     ours = load_config(preset, keys, shared=True)
     assert isinstance(ours.model, ModelConfig)
     return ours.model, ours.loss

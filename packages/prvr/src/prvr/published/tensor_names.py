@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from prvr.models.blocks import AttentionBlocks, EuclideanMixer
+from prvr.models.blocks import EuclideanMixer
 from prvr.models.retriever import Retriever
 from prvr.published.hlformer.released_attention import ReleasedLorentzMixer
 
@@ -27,18 +26,12 @@ class NamedTensor:
     index: tuple[int, ...] = ()
 
 
-Table = Mapping[str, str | tuple[str, ...]]
-"""Our name of a part, or of a tensor, and theirs; a tuple has theirs for each slice along the second axis of a stack.
-A part stands for its weight and its bias."""
+def name_table(text: str) -> dict[str, str]:
+    """A table of parts, each line our name and theirs."""
+    return dict(line.split() for line in text.strip().splitlines())
 
 
-def name_table(text: str) -> dict[str, str | tuple[str, ...]]:
-    """A table, each line our name and theirs; those of the slices of a stack stand side by side."""
-    rows = [line.split() for line in text.strip().splitlines()]
-    return {ours: theirs[0] if len(theirs) == 1 else tuple(theirs) for ours, *theirs in rows}
-
-
-def renamed(tensors: Mapping[str, Tensor], table: Mapping[str, Any]) -> dict[str, Tensor]:
+def renamed(tensors: Mapping[str, Tensor], table: Mapping[str, str]) -> dict[str, Tensor]:
     """Tensors under the names that a table has for parts of theirs.
 
     The projections of queries, keys and values, which torch stacks (`in_proj_weight`), are views by names of their own.
@@ -164,13 +157,26 @@ _TEXT = """
     map exp_out_mapping_linear
     [token]
     token weight_token
+    [unused]
+    weight_token weight_token
     [alignment]
     project vproj_clip
     """
 _PARTS = re.split(r"\[(\w+)\]", _TEXT.replace("@", f"{_LORENTZ}."))
-_TABLES: dict[str, Table] = dict(zip(_PARTS[1::2], map(name_table, _PARTS[2::2]), strict=True))
-"""Tables by the names in brackets; @ stands for the Lorentz attention."""
-_TABLES["text_prior"] = {ours: str(theirs).replace("video", "text") for ours, theirs in _TABLES["prior"].items()}
+_TEXTS = dict(zip(_PARTS[1::2], _PARTS[2::2], strict=True))
+"""Tables by the names in brackets: our name of a part, or of a tensor, and theirs; of a stack along two axes theirs for
+each slice of the second one, side by side. @ stands for the Lorentz attention."""
+_TEXTS["text_prior"] = _TEXTS["prior"].replace("video", "text")
+
+
+def _tensor_table(text: str) -> dict[str, list[str]]:
+    """Their names of a tensor by ours; a part stands for its weight and its bias."""
+    rows = [line.split() for line in text.strip().splitlines()]
+    ends = ("", ".weight", ".bias")
+    return {f"{ours}{end}": [f"{name}{end}" for name in theirs] for ours, *theirs in rows for end in ends}
+
+
+_TABLES = {name: _tensor_table(text) for name, text in _TEXTS.items()}
 Place = tuple[str, str, str]
 """Our place of a module, theirs (a dot: none), and the table of the names inside it."""
 _PLACES: list[Place] = [
@@ -180,15 +186,15 @@ _PLACES: list[Place] = [
         """
     clips.positions                {clip}_pos_embed                       positions
     clips.project                  {clip}_input_proj                      projection
-    clips.registers                {clip_encoder}.noise_input_layer       projection
+    clips.registers                {clips}.noise_input_layer              projection
     clips.layers.0.fusion.guide    .                                      token
-    clips.layers.0.fusion          {clip_encoder}                         fusion
+    clips.layers.0.fusion          {clips}                                fusion
     clips.layers.1.fusion          clip_encoder_2                         fusion
     frames.positions               {frame}_pos_embed                      positions
     frames.project                 {frame}_input_proj                     projection
-    frames.registers               {frame_encoder}.noise_input_layer      projection
+    frames.registers               {frames}.noise_input_layer             projection
     frames.layers.0.fusion.guide   .                                      token
-    frames.layers.0.fusion         {frame_encoder}                        fusion
+    frames.layers.0.fusion         {frames}                               fusion
     frames.layers.1.fusion         frame_encoder_2                        fusion
     query.positions                query_pos_embed                        positions
     query.project                  query_input_proj                       projection
@@ -209,58 +215,38 @@ _PLACES: list[Place] = [
     registers.condition            video_qformer                          condition
     registers.prior                video_probabilistic_variational_sampler prior
     registers.diffusion.denoiser   diffusion_mlp                          denoiser
+    .                              .                                      unused
+    proxy.text                     .                                      text_prior
+    proxy.video                    .                                      prior
+    alignment                      .                                      alignment
+    entailment                     .                                      entailment
     """.strip().splitlines(),
     )
 ]
-_LOSSES: list[Place] = [
-    ("proxy.text", ".", "text_prior"),
-    ("proxy.video", ".", "prior"),
-    ("alignment", ".", "alignment"),
-    ("entailment", ".", "entailment"),
-]
+"""The places of a retriever, and then those of an objective. In braces is the beginning of a name that depends on the
+model: that of a branch or, with an s, of its encoder."""
 
 
 def _places(retriever: Retriever) -> Iterator[Place]:
-    """`_PLACES`, and those whose number depends on the model; `{k}` is the number of a block in its stack."""
+    """`_PLACES`, and those whose number depends on the model; `{0}` is the number of a block in its stack."""
     config = retriever.config
     alone = len(config.blocks) == config.depth == 1  # MS-SL, DL-DKD
-    called = {"clip": "clip", "frame": "frame"}
-    if config.clip_construction == "frames":  # DL-DKD
-        called = {"clip": "visual", "frame": "exp_visual"}
-    called |= {f"{branch}_encoder": f"{prefix}_encoder" for branch, prefix in called.items()}
-    if retriever.registers is None and not alone:
-        called["frame_encoder"] = "frame_encoder_1"
+    clip, frame = ("visual", "exp_visual") if config.clip_construction == "frames" else ("clip", "frame")  # DL-DKD
+    first = "_1" if retriever.registers is None and not alone else ""
+    encoders = {"clips": f"{clip}_encoder", "frames": f"{frame}_encoder{first}"}
     for ours, theirs, table in _PLACES:
-        yield ours, theirs.format_map(called), table
+        yield ours, theirs.format(clip=clip, frame=frame, **encoders), table
     for path, module in retriever.named_modules():
         match path.split("."):
             case [branch, "layers", layer, "groups", _]:
-                encoder = f"{branch.removesuffix('s')}_encoder"
-                encoder = called[encoder] if layer == "0" else f"{encoder}_2"
-                kind = {EuclideanMixer: ".e_attns.{k}", ReleasedLorentzMixer: ".h_attns.{k}"}.get(type(module.mixer))
-                if isinstance(module, AttentionBlocks) or config.fusion == "token_guided":
-                    kind = "" if alone else ".attn{k}"
+                encoder = encoders[branch] if layer == "0" else f"{branch.removesuffix('s')}_encoder_2"
+                kind = {EuclideanMixer: ".e_attns.{0}", ReleasedLorentzMixer: ".h_attns.{0}"}.get(type(module.mixer))
+                if config.layer == "attention" or config.fusion == "token_guided":
+                    kind = "" if alone else ".attn{0}"
                 if kind is not None:
                     yield path, encoder + kind, "block"
             case ["registers", "diffusion", "denoiser", "layers", number]:
                 yield path, f"diffusion_mlp.layers.{number}", "denoiser_layer"
-
-
-def _entries(root: nn.Module, places: Iterable[Place]) -> Iterator[NamedTensor]:
-    """The tensors of a module under the authors' names; those that the tables do not have are left out."""
-    for (place, authors, table), (path, tensor) in product(places, all_tensors(root).items()):
-        if not path.startswith(f"{place}."):
-            continue
-        rest, names_of = path.removeprefix(f"{place}."), _TABLES[table]
-        part, _, kind = rest.rpartition(".")
-        name = names_of.get(rest, names_of.get(part))
-        if name is None:
-            continue
-        stacked = getattr(root.get_submodule(path.rpartition(".")[0]), "stacked_dims", 0)
-        for index in product(*map(range, tensor.shape[:stacked])):
-            theirs = name if isinstance(name, str) else name[index[1]]
-            theirs = theirs if rest in names_of else f"{theirs}.{kind}"
-            yield NamedTensor(f"{authors}.{theirs}".format(k=index[0] if index else 0).lstrip("."), path, index)
 
 
 def all_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -273,8 +259,15 @@ def names(module: nn.Module) -> list[NamedTensor]:
 
     Parts the authors never had (a correct-mode Lorentz block, say) have no name and are left out.
     """
-    entries = list(_entries(module, _places(module) if isinstance(module, Retriever) else _LOSSES))
-    entries += [NamedTensor(UNUSED, UNUSED)] if hasattr(module, UNUSED) else []
+    ours, entries = all_tensors(module), list[NamedTensor]()
+    for place, authors, table in _places(module) if isinstance(module, Retriever) else _PLACES:
+        for part, theirs in _TABLES[table].items():
+            path = f"{place}.{part}".lstrip(".")
+            if path in ours:
+                stacked = getattr(module.get_submodule(path.rpartition(".")[0]), "stacked_dims", 0)
+                for index in product(*map(range, ours[path].shape[:stacked])):
+                    name = theirs[index[1] if len(theirs) > 1 else 0]
+                    entries.append(NamedTensor(f"{authors}.{name}".format(*index).lstrip("."), path, index))
     return entries
 
 
