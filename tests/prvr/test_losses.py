@@ -26,7 +26,7 @@ from prvr.losses import (
     triplet_loss,
     triplet_pairs_loss,
 )
-from prvr.published.msc.losses import angle_geometry_loss, distance_geometry_loss
+from prvr.published.msc.parts import angle_geometry_loss, distance_geometry_loss
 
 
 def _case(seed: int, videos: int, per_video: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -173,7 +173,7 @@ def test_geometry_of_text_is_the_same_in_blocks_and_finite_for_equal_captions(mo
     text[5], fixed[5] = text[4], fixed[4]
     text.requires_grad_()
     expected = angle_geometry_loss(text, fixed)
-    monkeypatch.setattr("prvr.published.msc.losses._ANGLES", 1)
+    monkeypatch.setattr("prvr.published.msc.parts._ANGLES", 1)
     torch.testing.assert_close(angle_geometry_loss(text, fixed), expected)
     both = distance_geometry_loss(text, fixed) + angle_geometry_loss(text, fixed)
     assert torch.autograd.grad(both, text)[0].isfinite().all()

@@ -25,7 +25,7 @@ from prvr.published import CheckpointError, released_config, tensors
 from prvr.published.checkpoint_files import convert_checkpoint
 from prvr.published.diffusionret.model_config import TokenCompat
 from prvr.published.gmmformer.released_padding import released_window
-from prvr.published.hlformer.released_entailment import ReleasedEntailment
+from prvr.published.hlformer.released import ReleasedEntailment
 from prvr.training import build_optimizer, open_split
 from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding, query_vectors
 

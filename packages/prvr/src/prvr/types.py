@@ -448,7 +448,7 @@ def query_vectors(text: Texts) -> Float[Tensor, "q d"]:
 
 @dataclass(frozen=True)
 class Merged:
-    """The rows that the clip branch encodes where frames are merged, see `prvr.published.msc.clips.MergedClips`.
+    """The rows that the clip branch encodes where frames are merged, see `prvr.published.msc.parts.MergedClips`.
 
     Args:
         features: `(v, c, f)` their features, of unit length.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from prvr.models.blocks import EuclideanMixer
 from prvr.models.retriever import Retriever
-from prvr.published.hlformer.released_attention import ReleasedLorentzMixer
+from prvr.published.hlformer.released import ReleasedLorentzMixer
 
 
 @dataclass(frozen=True)

@@ -64,13 +64,13 @@ COMPAT["entailment"].register(
 )
 COMPAT["lorentz"].register(
     "released",
-    "prvr.published.hlformer.released_attention:ReleasedLorentzMixer",
+    "prvr.published.hlformer.released:ReleasedLorentzMixer",
     "Bias-free linear maps, heads with a sigmoid time, fixed curvature, head 0's time at logmap0 (HLFormer).",
     check=_lorentz,
 )
 COMPAT["entailment"].register(
     "released",
-    "prvr.published.hlformer.released_entailment:ReleasedEntailment",
+    "prvr.published.hlformer.released:ReleasedEntailment",
     "Poolings without a mask, bounds kept by projecting the parameters, numeric clamps of 1e-8 (HLFormer).",
 )
 COMPAT["padding"].register(

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -45,7 +44,7 @@ class StackedProjection(nn.Module):
 
     def forward(self, x: Float[Tensor, "k v l i"]) -> Float[Tensor, "k v l o"]:
         """Map k applied to input k."""
-        return F.relu(self.linear(self.dropout(self.norm(x))))
+        return self.linear(self.dropout(self.norm(x))).relu()
 
 
 class LearnedMagnitude(nn.Module):
@@ -118,11 +117,11 @@ class LorentzMixer(nn.Module):
     def __init__(self, model: ModelConfig, num: int) -> None:
         super().__init__()
         self.heads, self.window, self.dropout = model.heads, model.window, model.dropout
-        dim, lorentz_dim, heads, dropout = model.hidden, model.lorentz_dim, model.heads, model.dropout
-        ambient = (lorentz_dim + 1) // heads
-        self.enter = StackedProjection(num, dim, lorentz_dim, dropout)
-        self.qkv = StackedLinear((num, 3), lorentz_dim + 1, heads * (ambient - 1))
-        self.leave = StackedProjection(num, heads * (ambient - 1), dim, dropout)
+        dim, lorentz_dim, c = model.hidden, model.lorentz_dim, model.lorentz_curvature
+        features = lorentz_dim + 1 - self.heads  # space coordinates of all heads, each of which has a time
+        self.enter = StackedProjection(num, dim, lorentz_dim, self.dropout)
+        self.qkv = StackedLinear((num, 3), lorentz_dim + 1, features)
+        self.leave = StackedProjection(num, features, dim, self.dropout)
         # Logits of the scale s, started at s = n^(-1/2); of the temperature, at sqrt(n + 1) of HLFormer eq. 15.
         self.scale = nn.Parameter(torch.full((num,), -math.log(math.sqrt(lorentz_dim) - 1)))
         self.log_temperature = nn.Parameter(torch.full((num,), 0.5 * math.log(lorentz_dim + 1)))
@@ -131,15 +130,14 @@ class LorentzMixer(nn.Module):
         self.magnitude = None  # space parts as the linear maps give them
         if model.lorentz_magnitude != "free":
             self.magnitude = LearnedMagnitude(num, lorentz_dim + 1, model.lorentz_magnitude == "bounded")
-        c = model.lorentz_curvature
         self.curvature = partial(float, c)
         if model.lorentz_curvature_learned:
             self.curvature = lorentz_nn.Curvature(c, bounds=(c / 10, c * 10))
         if model.compat.lorentz_start == "balanced":
-            self._balance(dim, lorentz_dim, ambient - 1, c)
+            self._balance(dim, lorentz_dim, features, c)
 
     @torch.no_grad()
-    def _balance(self, dim: int, lorentz_dim: int, head_dim: int, c: float) -> None:
+    def _balance(self, dim: int, lorentz_dim: int, features: int, c: float) -> None:
         """Puts tokens at distance 1 from the origin, and the temperature where logits have a deviation of about 1.
 
         ReLU halves the square of W h, so weights of variance 2/d give |P_in(x)| = sqrt(n), which s = n^(-1/2) makes 1.
@@ -151,8 +149,8 @@ class LorentzMixer(nn.Module):
         self.enter.linear.weight.mul_(distance * math.sqrt(2.0 / dim) / START_STD)
         self.qkv.weight.mul_(math.sqrt(variance) / START_STD)
         if self.magnitude is not None:
-            variance = self.magnitude.balance(variance, self.heads * head_dim, near, distance)
-        temperature = distance**2 * initial_temperature(head_dim, variance, c=near)
+            variance = self.magnitude.balance(variance, features, near, distance)
+        temperature = distance**2 * initial_temperature(features // self.heads, variance, c=near)
         self.log_temperature.fill_(math.log(temperature))
 
     @property

@@ -45,27 +45,27 @@ def _stored(model: ModelConfig) -> Iterator[str]:
 
 CLIPS.register(
     "merged",
-    "prvr.published.msc.clips:MergedClips",
+    "prvr.published.msc.parts:MergedClips",
     "Neighbouring frames that are alike, merged (MSC-PRVR).",
     check=_merged,
 )
 COMPAT["merging"].register(
     "stored",
-    "prvr.published.msc.clips:unit_length",
+    "prvr.published.msc.parts:unit_length",
     "Frames merge as they are stored; they and the clips are scaled to unit length afterwards (MSC-PRVR).",
     needs=("lengths",),
     check=_stored,
 )
 register_loss(
     "text_distances",
-    "prvr.published.msc.losses:TextDistances",
+    "prvr.published.msc.parts:TextDistances",
     "Distances of queries stay (MSC-PRVR).",
     "pooled",
     "last_words",
 )(LossSettings)
 register_loss(
     "text_angles",
-    "prvr.published.msc.losses:TextAngles",
+    "prvr.published.msc.parts:TextAngles",
     "Angles between queries stay (MSC-PRVR).",
     "pooled",
     "last_words",
@@ -74,7 +74,7 @@ register_loss(
 
 @register_loss(
     "alignment",
-    "prvr.published.msc.losses:Alignment",
+    "prvr.published.msc.parts:Alignment",
     "Frames find their segment, segments their frames (MSC-PRVR).",
     "merged",
 )

@@ -6,25 +6,13 @@ moments are what lies between two neighbouring cuts. All of it is computed once,
 sentence with unit vector q is max_i ⟨q, m_i⟩ over the moments m_i, and the span of the best moment is where it is.
 """
 
-from prvr.published.tf_prvr.graph import (
-    AdaptiveMoments,
-    adaptive_moments,
-    moments_between_edges,
-    moments_of,
-    neighbour_weights,
-    own_weights,
-    propagate,
-    propagate_in_parts,
-    segment_features,
-)
-from prvr.published.tf_prvr.wavelets import (
-    AdaptiveSegments,
-    adaptive_segments,
-    direction_changes,
-    level_cuts,
-    level_details,
-    unit_frames,
-)
+from typing import TYPE_CHECKING
+
+from prvr.errors import deferred
+
+if TYPE_CHECKING:
+    from prvr.published.tf_prvr.graph import *
+    from prvr.published.tf_prvr.wavelets import *
 
 __all__ = [
     "AdaptiveMoments",
@@ -43,3 +31,5 @@ __all__ = [
     "segment_features",
     "unit_frames",
 ]
+
+__getattr__ = deferred(__name__, "graph wavelets")
