@@ -24,7 +24,7 @@ _MOST_BLOCKS = 64
 
 def key_table(text: str) -> dict[str, tuple[str, Any]]:
     """A table by our keys; each line: the authors' key, ours, what a missing one means; nothing: it must be there."""
-    rows = (line.split() for line in text.strip().splitlines())
+    rows = map(str.split, text.strip().splitlines())
     return {ours: (theirs, json.loads(rest[0]) if rest else ...) for theirs, ours, *rest in rows}
 
 
@@ -232,10 +232,10 @@ def preset_of(system: str, dataset: str, words: bool = False) -> str:
 def _blocks(system: str, count: int) -> list[dict[str, Any]]:
     if not isinstance(count, int) or not 0 <= count <= _MOST_BLOCKS:
         raise CheckpointError(f"attention_num is {short(count)}, expected a whole number up to {_MOST_BLOCKS}")
+    spaces, powers = ("euclidean", "lorentz"), range(1, count // 2)
     if system == "DreamPRVR_Net":
-        return [{"width": width} for width in (None, *(2.0**p for p in range(-2, count - 3)))]
-    half = (None, *(2.0**p for p in range(1, count // 2)))
-    return [{"space": space, "width": width} for space in ("euclidean", "lorentz") for width in half]
+        spaces, powers = ("euclidean",), range(-2, count - 3)
+    return [{"space": space, "width": width} for space in spaces for width in (None, *(2.0**p for p in powers))]
 
 
 def released_config(
@@ -257,7 +257,7 @@ def released_config(
     """
     if system not in SYSTEMS:
         raise CheckpointError(f"unknown system {system!r}, expected one of {', '.join(SYSTEMS)}")
-    keys, own, record = dict[str, Any](), dict[str, Any](), SYSTEMS[system]
+    own, record = dict[str, Any](), SYSTEMS[system]
     config = {name: config[other] for other, name in _ALIASES.items() if other in config} | dict(config)
     if system == "DLDKD":
         for key, ours in _LOSSES.items():
@@ -265,12 +265,12 @@ def released_config(
                 logger.warning(
                     "%s is %r: scores do not depend on it, but the losses here are those of %r", key, config[key], ours
                 )
-        widths = [config.get(name) for name in ("hidden_size", "exploration_hidden")]
+        width, other = (config.get(name) for name in ("hidden_size", "exploration_hidden"))
         if not config.get("double_branch", True):
             own = _ONE_BRANCH
-        elif None not in widths and widths[0] != widths[1]:
+        elif None not in (width, other) and width != other:
             raise CheckpointError(
-                f"its branches are {short(widths[0])} and {short(widths[1])} wide: those of DL-DKD here have one width"
+                f"its branches are {short(width)} and {short(other)} wide: those of DL-DKD here have one width"
             )
     for name in ("loss_factor", "neg_factor"):
         config |= {f"{name}[{place}]": float(number) for place, number in enumerate(config.get(name, ()))}
@@ -283,17 +283,18 @@ def released_config(
         raise CheckpointError(
             f"the checkpoint's configuration lacks {', '.join(sorted(missing))}; it has: {', '.join(sorted(config))}"
         )
-    if preset is None:
-        preset = preset_of(system, "tvr", words)
-        keys = {ours: default for ours, (_, default) in record.keys.items() if default is not ...}
-    keys |= {ours: config[theirs] for ours, (theirs, _) in record.keys.items() if theirs in config} | own
+    keys = {
+        ours: config.get(theirs, default)
+        for ours, (theirs, default) in record.keys.items()
+        if theirs in config or preset is None
+    } | own
     if not words:
         keys.pop("loss.dissent.weight", None)
     elif keys.get("loss.dissent.weight"):
         keys["loss.dissent.temperature"] = keys["loss.evidence.temperature"]
     if "model.blocks" in keys:  # of the other systems there are eight, whatever `attention_num` says
         keys["model.blocks"] = _blocks(system, keys["model.blocks"])
-    ours = load_config(preset, keys, shared=True)
+    ours = load_config(preset or preset_of(system, "tvr", words), keys, shared=True)
     assert isinstance(ours.model, ModelConfig)
     return ours.model, ours.loss
 
@@ -351,15 +352,16 @@ def fill(slots: Mapping[str, Tensor], state: Mapping[str, Tensor], model: str) -
     Raises:
         CheckpointError: a tensor is missing, unknown or of another shape; the message names it.
     """
-    missing, unknown = sorted(slots.keys() - state.keys()), sorted(state.keys() - slots.keys())
-    for problem, wrong in (("lacks", missing), ("has unknown", unknown)):
+    for problem, wrong in (("lacks", slots.keys() - state.keys()), ("has unknown", state.keys() - slots.keys())):
         if wrong:
             more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-            raise CheckpointError(f"the checkpoint {problem} tensors: {', '.join(wrong[:3])}{more}. Expected {model}.")
+            first = ", ".join(sorted(wrong)[:3])
+            raise CheckpointError(f"the checkpoint {problem} tensors: {first}{more}. Expected {model}.")
     for name, slot in slots.items():
         if slot.shape != state[name].shape:
-            got, expected = tuple(state[name].shape), tuple(slot.shape)
-            raise CheckpointError(f"{name} has shape {got}, expected {expected}. Expected {model}.")
+            raise CheckpointError(
+                f"{name} has shape {tuple(state[name].shape)}, expected {tuple(slot.shape)}. Expected {model}."
+            )
         if not bool(state[name].isfinite().all()):
             raise CheckpointError(f"{name} holds NaN or infinity: the training diverged, or the file is damaged.")
     for name, slot in slots.items():

@@ -28,7 +28,7 @@ class NamedTensor:
 
 def name_table(text: str) -> dict[str, str]:
     """A table of parts, each line our name and theirs."""
-    return dict(line.split() for line in text.strip().splitlines())
+    return dict(map(str.split, text.strip().splitlines()))
 
 
 def renamed(tensors: Mapping[str, Tensor], table: Mapping[str, str]) -> dict[str, Tensor]:
@@ -171,8 +171,7 @@ _TEXTS["text_prior"] = _TEXTS["prior"].replace("video", "text")
 
 def _tensor_table(text: str) -> dict[str, list[str]]:
     """Their names of a tensor by ours; a part stands for its weight and its bias."""
-    rows = [line.split() for line in text.strip().splitlines()]
-    ends = ("", ".weight", ".bias")
+    rows, ends = map(str.split, text.strip().splitlines()), ("", ".weight", ".bias")
     return {f"{ours}{end}": [f"{name}{end}" for name in theirs] for ours, *theirs in rows for end in ends}
 
 

@@ -88,8 +88,7 @@ class LearnedMagnitude(nn.Module):
         """The directions of `space` with the lengths that `points` ask for; the origin where there is no direction."""
         length = self.log_length.exp().transpose(0, 1)[..., None, None, :] * self.bound(_mapped(self.gate, points))
         square = space.square().sum(-1, keepdim=True)
-        zero = square == 0
-        return space * torch.where(zero, 0.0, length * torch.rsqrt(torch.where(zero, 1.0, square)))
+        return space * (length * square.masked_fill(square == 0, torch.inf).rsqrt())
 
 
 def _mapped(linear: StackedLinear, points: Float[Tensor, "k b m n"]) -> Float[Tensor, "p k b m o"]:

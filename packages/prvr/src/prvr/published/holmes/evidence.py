@@ -126,10 +126,8 @@ def query_groups(
     alpha, doubt = evidence + 1, uncertainty(evidence)
     own = (scores * ground_truth).sum(1)
     right = positives.gather(1, scores.argmax(1, keepdim=True))[:, 0]
-    highest = doubt.masked_fill(~right, -torch.inf).amax().clamp_max(1 - division)
-    lowest = own.masked_fill(~right, torch.inf).amin().clamp_min(division)
-    highest = torch.where(right.any(), highest, 1 - division)
-    lowest = torch.where(right.any(), lowest, division)
+    highest = torch.where(right.any(), doubt.masked_fill(~right, -torch.inf).amax(), torch.inf).clamp_max(1 - division)
+    lowest = torch.where(right.any(), own.masked_fill(~right, torch.inf).amin(), -torch.inf).clamp_min(division)
     total = alpha.sum(1, keepdim=True)
     entropy = (alpha / total * (torch.digamma(total + 1) - torch.digamma(alpha + 1))).sum(1)
     precise = (own >= lowest) & (entropy <= entropy.median())
