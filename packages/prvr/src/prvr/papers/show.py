@@ -21,7 +21,7 @@ from prvr.papers.table import COLUMNS, Row, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from prvr.plot.curves import Point
+    from prvr.plot.figures import Point
 
 _JUDGED = ("cost", "Δ base", "p", "Holm", "Δ control", "verdict")
 _PROTOCOLS = {

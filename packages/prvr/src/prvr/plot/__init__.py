@@ -5,9 +5,9 @@
 | module | pictures |
 |---|---|
 | `prvr.plot.attention` | none: what attention looks at, for `prvr evaluate --diagnose` |
-| `prvr.plot.curves` | a metric over what is swept |
 | `prvr.plot.embeddings` | frames and registers by t-SNE |
 | `prvr.plot.examples` | the best videos for a query |
+| `prvr.plot.figures` | a metric over what is swept |
 | `prvr.plot.hyperbolic` | points in hyperbolic space |
 | `prvr.plot.reranker` | what a re-ranker generates, and its attention |
 | `prvr.plot.scores` | scores of pairs |
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 from prvr.errors import deferred
 
 if TYPE_CHECKING:
-    from prvr.plot.curves import *
     from prvr.plot.drawing import *
     from prvr.plot.figures import *
     from prvr.plot.plots import *
@@ -38,4 +37,4 @@ EXTENSIONS = {
 }
 """What this package adds, see `prvr.extensions`."""
 
-__getattr__ = deferred(__name__, "plots figures curves drawing")
+__getattr__ = deferred(__name__, "plots figures drawing")

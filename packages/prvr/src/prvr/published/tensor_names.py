@@ -162,8 +162,7 @@ _TEXT = """
     [alignment]
     project vproj_clip
     """
-_PARTS = re.split(r"\[(\w+)\]", _TEXT.replace("@", f"{_LORENTZ}."))
-_TEXTS = dict(zip(_PARTS[1::2], _PARTS[2::2], strict=True))
+_TEXTS = dict(re.findall(r"\[(\w+)\]([^[]+)", _TEXT.replace("@", f"{_LORENTZ}.")))
 """Tables by the names in brackets: our name of a part, or of a tensor, and theirs; of a stack along two axes theirs for
 each slice of the second one, side by side. @ stands for the Lorentz attention."""
 _TEXTS["text_prior"] = _TEXTS["prior"].replace("video", "text")

@@ -29,12 +29,6 @@ def guarded_sqrt(x: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
     return (x.clamp_min(1e-9) + 1e-8 * (x - x.detach()) * below).sqrt()
 
 
-def _lorentz(u: Tensor, v: Tensor) -> Tensor:
-    """<u, v>_L over the last axis, kept."""
-    product = u * v
-    return product[..., 1:].sum(-1, keepdim=True) - product[..., :1]
-
-
 class ReleasedLorentzMixer(nn.Module):
     """K Lorentz attentions as released: curvature fixed at -1, scale e^a with a <= 0 kept by projection.
 
@@ -111,7 +105,9 @@ class ReleasedLorentzMixer(nn.Module):
         query, key, value = self._heads(x, sequences, registers)
         logits = windowed(self._logits(query, key), window, key_mask(sequences.mask, extra), extra)
         mean = logits.softmax(-1) @ value
-        mean = mean / _lorentz(mean, mean).neg().abs().clamp_min(1e-8).sqrt()
+        squares = mean * mean
+        inner = squares[..., 1:].sum(-1, keepdim=True) - squares[..., :1]  # <mean, mean>_L
+        mean = mean / inner.abs().clamp_min(1e-8).sqrt()
         return sequences.pack(mean.transpose(2, 3).flatten(-2))
 
     def forward(

@@ -4,7 +4,6 @@ Frames and segments of a video that belong together are drawn together, and rela
 have them.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 
@@ -168,30 +167,23 @@ class Alignment(Term[AlignmentSettings]):
         even = [2 * max(1, round(model.num_clips * share / 64)) for share in (20, 12, 8)]
         self.counts = (*even, max(2, round(model.num_clips * 5 / 32)))
 
-    def levels(
-        self, segments: Float[Tensor, "v c d"], merged: Merged
-    ) -> Iterator[tuple[Float[Tensor, "v s d"], Int[Tensor, "v l"]]]:
-        """Segments and the one of each frame, from all clips to the fewest."""
-        clips, sizes, segment_of = merged.features, merged.sizes, merged.clip_of
-        yield segments, segment_of
-        for count in self.counts:
-            group = greedy_groups(clips, count)
-            segments, _ = merge_rows(segments, sizes, group, count)
-            clips, sizes = merge_rows(clips, sizes, group, count)
-            segment_of = group.gather(1, segment_of)
-            yield segments, segment_of
-
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """The alignment loss."""
         video = inputs.output.video
         assert video.clips is not None
         assert video.frames is not None
         assert video.merged is not None  # the configuration sees to it
-        frames, losses = self.project(video.frames), []
-        for segments, segment_of in self.levels(self.project(video.clips), video.merged):
+        clips, sizes, segment_of = video.merged.features, video.merged.sizes, video.merged.clip_of
+        share = linked_share(clips, self.settings.similarity)
+        frames, segments, losses = self.project(video.frames), self.project(video.clips), []
+        for count in (None, *self.counts):
+            if count is not None:  # at first every clip is a segment
+                group = greedy_groups(clips, count)
+                segments, _ = merge_rows(segments, sizes, group, count)
+                clips, sizes = merge_rows(clips, sizes, group, count)
+                segment_of = group.gather(1, segment_of)
             own = segment_of[..., None] == torch.arange(segments.shape[1], device=segments.device)
             losses.append(segment_contrast(frames, segments, own))
-        share = linked_share(video.merged.features, self.settings.similarity)
         level = torch.stack([share >= bound for bound in (0.2, 0.4, 0.6, 0.8)], 1).sum(1, keepdim=True)
         return torch.stack(losses, 1).gather(1, level).mean()
 
