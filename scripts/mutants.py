@@ -571,7 +571,7 @@ PRVR = (
         "prvr/test_losses.py::test_another_right_video_is_no_negative_whatever_its_score",
     ),
     Mutant(
-        "prvr/published/hlformer/printed.py",
+        "prvr/published/hlformer/parts.py",
         "/ sigma) ** 2)) / (2 * torch.pi)",
         "/ sigma) ** 2))",
         "a printed window divided by its maximum",

@@ -25,7 +25,7 @@ from prvr.models import Retriever, project_bounds
 from prvr.models.blocks import EuclideanMixer, GaussianWindows, TransformerBlocks, gaussian_window
 from prvr.models.rows import Sequences
 from prvr.objective import Objective
-from prvr.published.hlformer.printed import printed_window
+from prvr.published.hlformer.parts import printed_window
 from prvr.types import VideoEmbedding
 
 E, L = "euclidean", "lorentz"

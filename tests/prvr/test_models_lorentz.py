@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from prvr.config import ModelConfig
 from prvr.models.rows import Sequences
 from prvr.published.hlformer.lorentz_mixer import LorentzMixer
-from prvr.published.hlformer.printed import printed_window
+from prvr.published.hlformer.parts import printed_window
 
 N, DIM, HEADS, LENGTH = 7, 6, 2, 5
 WHOLE = Sequences.padded(torch.ones(1, LENGTH, dtype=torch.bool))

@@ -17,7 +17,7 @@ from prvr.objective import Objective
 from prvr.plot.drawing import PlotInput
 from prvr.plot.figures import COLOURS, new_figure
 from prvr.plot.plots import HyperbolicSettings
-from prvr.published.hlformer.cones import entailment
+from prvr.published.hlformer.parts import entailment
 from prvr.stages import EncodedSplit
 from prvr.training.checkpoint import load_best
 from prvr.types import VideoEmbedding, query_vectors

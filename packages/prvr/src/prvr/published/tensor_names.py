@@ -4,10 +4,10 @@ Ours keep a stack of blocks in one tensor, so an entry also says which slice of 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import product
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,7 @@ from prvr.models.retriever import Retriever
 from prvr.published.hlformer.released import ReleasedLorentzMixer
 
 
-@dataclass(frozen=True)
-class NamedTensor:
+class NamedTensor(NamedTuple):
     """`authors` is their name, `ours` the path of our parameter, `index` the slice of it."""
 
     authors: str
@@ -60,7 +59,14 @@ CONSTANT = "manifold.k"
 _NOT_DECAYED = ("bias", "LayerNorm.bias", "LayerNorm.weight")
 """Parts of the authors' names of parameters that their optimiser does not decay."""
 _LORENTZ = "self.lorentz_multiattention"
-_LINEARS = ("linear_keys", "linear_values", "linear_query")
+_CURVED = (
+    "self.",
+    f"{_LORENTZ}.",
+    f"{_LORENTZ}.linear_keys.",
+    f"{_LORENTZ}.linear_values.",
+    f"{_LORENTZ}.linear_query.",
+)
+"""Parts of a Lorentz block that have a curvature each."""
 _TEXT = """
     [positions]
     table position_embeddings.weight
@@ -175,13 +181,11 @@ def _tensor_table(text: str) -> dict[str, list[str]]:
 
 
 _TABLES = {name: _tensor_table(text) for name, text in _TEXTS.items()}
-Place = tuple[str, str, str]
+Place = Sequence[str]
 """Our place of a module, theirs (a dot: none), and the table of the names inside it."""
 _PLACES: list[Place] = [
-    (ours, theirs, table)
-    for ours, theirs, table in map(
-        str.split,
-        """
+    line.split()
+    for line in """
     clips.positions                {clip}_pos_embed                       positions
     clips.project                  {clip}_input_proj                      projection
     clips.registers                {clips}.noise_input_layer              projection
@@ -218,8 +222,7 @@ _PLACES: list[Place] = [
     proxy.video                    .                                      prior
     alignment                      .                                      alignment
     entailment                     .                                      entailment
-    """.strip().splitlines(),
-    )
+    """.strip().splitlines()
 ]
 """The places of a retriever, and then those of an objective. In braces is the beginning of a name that depends on the
 model: that of a branch or, with an s, of its encoder."""
@@ -306,8 +309,7 @@ def tensors(module: nn.Module, grad: bool = False) -> dict[str, Tensor]:
     blocks = [name.removesuffix("self.scale_alpha") for name in values if name.endswith("self.scale_alpha")]
     if grad or not blocks:
         return values
-    inside = ("self.", f"{_LORENTZ}.", *(f"{_LORENTZ}.{linear}." for linear in _LINEARS))
-    places = ["", *map("".join, product(blocks, inside))]
+    places = ["", *map("".join, product(blocks, _CURVED))]
     return values | {f"{place}{CONSTANT}": torch.ones(()) for place in places}
 
 

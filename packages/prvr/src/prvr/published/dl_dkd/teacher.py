@@ -14,9 +14,8 @@ from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.data import Corpus, PackedSplit, open_corpus, segment_mean
 from prvr.data.packing import repack
 from prvr.errors import DataError, InputError, TrainingError
+from prvr.evaluation import EvaluationConfig, ranked_rows
 from prvr.evaluation.encode import device_of, evaluation_mode
-from prvr.evaluation.lists import ranked_rows
-from prvr.evaluation.rank import EvaluationConfig
 from prvr.reading import short
 from prvr.scoring import unit_rows
 from prvr.stages import Pipeline
@@ -118,8 +117,7 @@ def teacher_scores(config: Config, run: Run, split: PackedSplit, teacher: Teache
                 raise InputError("loss.frame_distillation needs a joint space as its teacher: set train.teacher")
             scores = frame_cosines(name, split, config.model.max_frames, config.data.keep_last_frame)
         else:
-            system = Teacher.open(str(name)) if teacher is None else teacher
-            scores = system.scores(split, config.train, device=run.accelerator.device)
+            scores = (teacher or Teacher.open(str(name))).scores(split, config.train, device=run.accelerator.device)
     if run.state is not None:
         constants = run.state.get("constants")
         saved = constants.get("teacher") if isinstance(constants, dict) else None

@@ -97,8 +97,7 @@ def matching_loss(
     queries, mask = queries_of_videos(query_to_video, len(clips), most)
     cosines = block_cosines(text[queries], clips)
     chosen = _assigned(cosines, mask)
-    pairs = chosen.sum()
-    return ((1 - cosines) * chosen).sum() / pairs.clamp_min(1)
+    return ((1 - cosines) * chosen).sum() / chosen.sum().clamp_min(1)
 
 
 class Matching(Term[LossSettings]):

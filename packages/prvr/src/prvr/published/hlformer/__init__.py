@@ -48,19 +48,19 @@ BLOCKS.register(
 )
 FUSIONS.register(
     "concat_linear",
-    "prvr.published.hlformer.printed:ConcatFusion",
+    "prvr.published.hlformer.parts:ConcatFusion",
     "A linear map of all blocks (HLFormer, table 2).",
 )
 COMPAT["window"].register(
     "printed",
-    "prvr.published.hlformer.printed:printed_windows",
+    "prvr.published.hlformer.parts:printed_windows",
     "HLFormer eq. 10 to the letter, on positions, where `width` is sigma, and with the factor 1 / 2 pi.",
 )
 COMPAT["lorentz"].register(
     "correct", "prvr.published.hlformer.lorentz_mixer:LorentzMixer", "Points, not coordinates, are mapped."
 )
 COMPAT["entailment"].register(
-    "correct", "prvr.published.hlformer.cones:Entailment", "Masked poolings, bounds in the expression."
+    "correct", "prvr.published.hlformer.parts:Entailment", "Masked poolings, bounds in the expression."
 )
 COMPAT["lorentz"].register(
     "released",
@@ -84,7 +84,7 @@ COMPAT["padding"].register(
 
 @register_loss(
     "entailment",
-    "prvr.published.hlformer.cones:entailment",
+    "prvr.published.hlformer.parts:entailment",
     "The cone of a video holds its queries (HLFormer).",
     "pooled",
 )

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lorentz import nn as lorentz_nn
 from lorentz.functional import (
     centroid,
     expmap0,
@@ -19,18 +18,22 @@ from lorentz.functional import (
     pairwise_inner,
     project,
 )
+from lorentz.nn import Curvature
 from prvr.config import COMPAT, ModelConfig
 from prvr.models.blocks import RegisterTokens, Window, key_mask, pad_window, windowed
 from prvr.models.layers import START_STD, Dropout, StackedLayerNorm, StackedLinear
-from prvr.models.layers import dropout as dropped
 from prvr.models.rows import Sequences, Tokens
 
 
-def join_registers(x: Tokens, registers: RegisterTokens) -> Float[Tensor, "b s d"]:
-    """Tokens with the registers after them: each sequence's own, or, of packed rows, those of all at the end."""
+def join_registers(x: Tokens, registers: RegisterTokens) -> tuple[Float[Tensor, "b s d"], int]:
+    """Tokens with the registers after them: each sequence's own, or, of packed rows, those of all at the end.
+
+    Also gives the number of registers of a sequence.
+    """
     if registers is None:
-        return x
-    return torch.cat([x, registers if len(x) == len(registers) else registers.flatten(0, 1)[None]], 1)
+        return x, 0
+    rows = registers if len(x) == len(registers) else registers.flatten(0, 1)[None]
+    return torch.cat([x, rows], 1), registers.shape[1]
 
 
 class StackedProjection(nn.Module):
@@ -115,12 +118,12 @@ class LorentzMixer(nn.Module):
 
     def __init__(self, model: ModelConfig, num: int) -> None:
         super().__init__()
-        self.heads, self.window, self.dropout = model.heads, model.window, model.dropout
+        self.heads, self.window, self.dropout = model.heads, model.window, Dropout(model.dropout)
         dim, lorentz_dim, c = model.hidden, model.lorentz_dim, model.lorentz_curvature
         features = lorentz_dim + 1 - self.heads  # space coordinates of all heads, each of which has a time
-        self.enter = StackedProjection(num, dim, lorentz_dim, self.dropout)
+        self.enter = StackedProjection(num, dim, lorentz_dim, model.dropout)
         self.qkv = StackedLinear((num, 3), lorentz_dim + 1, features)
-        self.leave = StackedProjection(num, features, dim, self.dropout)
+        self.leave = StackedProjection(num, features, dim, model.dropout)
         # Logits of the scale s, started at s = n^(-1/2); of the temperature, at sqrt(n + 1) of HLFormer eq. 15.
         self.scale = nn.Parameter(torch.full((num,), -math.log(math.sqrt(lorentz_dim) - 1)))
         self.log_temperature = nn.Parameter(torch.full((num,), 0.5 * math.log(lorentz_dim + 1)))
@@ -131,7 +134,7 @@ class LorentzMixer(nn.Module):
             self.magnitude = LearnedMagnitude(num, lorentz_dim + 1, model.lorentz_magnitude == "bounded")
         self.curvature = partial(float, c)
         if model.lorentz_curvature_learned:
-            self.curvature = lorentz_nn.Curvature(c, bounds=(c / 10, c * 10))
+            self.curvature = Curvature(c, bounds=(c / 10, c * 10))
         if model.compat.lorentz_start == "balanced":
             self._balance(dim, lorentz_dim, features, c)
 
@@ -160,12 +163,11 @@ class LorentzMixer(nn.Module):
         self, x: Tokens, sequences: Sequences, registers: RegisterTokens
     ) -> Sequence[Float[Tensor, "k v h l e"]]:
         """Queries, keys and values in each head: space parts (HLFormer eq. 13-14), time recomputed."""
-        tokens, c = join_registers(x, registers), self.curvature()
+        (tokens, extra), c = join_registers(x, registers), self.curvature()
         points = expmap0(self.enter(tokens.expand(len(self.scale), *tokens.shape)) * self._scales, c)
         space = _mapped(self.qkv, self.activation(points))
         if self.magnitude is not None:
             space = self.magnitude(space, points)
-        extra = 0 if registers is None else registers.shape[1]
         heads = sequences.pad(space, extra).unflatten(-1, (self.heads, -1)).transpose(3, 4)
         q, k, v = project(heads, c).unbind(0)
         return q[..., : sequences.length, :], k, v
@@ -180,13 +182,13 @@ class LorentzMixer(nn.Module):
         extra = 0 if registers is None else registers.shape[1]
         c, keep = self.curvature(), key_mask(sequences.mask, extra)
         q, k, v = self._heads(x, sequences, registers)
-        dropout = self.dropout if self.training else 0.0
         if self.window == "add" or window is None:
             temperature = self.log_temperature.exp()[:, None, None, None, None]
             bias = None if window is None else pad_window(window, extra, 0.0)
-            mixed = lorentz_attention(q, k, v, c, temperature=temperature, attn_bias=bias, mask=keep, dropout_p=dropout)
+            p = self.dropout.p * self.training
+            mixed = lorentz_attention(q, k, v, c, temperature=temperature, attn_bias=bias, mask=keep, dropout_p=p)
         else:
-            weights = dropped(windowed(self._logits(q, k), window, keep, extra).softmax(-1), dropout)
+            weights = self.dropout(windowed(self._logits(q, k), window, keep, extra).softmax(-1))
             mixed = centroid(v, weights, c, precision="native")
         return self.leave(logmap0(sequences.pack(join_heads(mixed, c)), c)) / self._scales
 

@@ -18,8 +18,8 @@ from prvr.models.layers import Dropout, StackedLinear
 from prvr.models.rows import Sequences, Tokens
 from prvr.published.gmmformer.released_padding import UnmaskedPooling
 from prvr.published.hlformer import EntailmentSettings
-from prvr.published.hlformer.cones import Entailment, Points, Vectors
 from prvr.published.hlformer.lorentz_mixer import StackedProjection, join_registers
+from prvr.published.hlformer.parts import Entailment, Points, Vectors
 from prvr.scoring import at_least_float32, full_precision
 
 
@@ -70,7 +70,7 @@ class ReleasedLorentzMixer(nn.Module):
         self, x: Tokens, sequences: Sequences, registers: RegisterTokens
     ) -> Sequence[Float[Tensor, "k v h l e"]]:
         """Queries, keys and values in each head."""
-        tokens, extra = join_registers(x, registers), 0 if registers is None else registers.shape[1]
+        tokens, extra = join_registers(x, registers)
         u = self.enter(tokens.expand(len(self.log_scale), *tokens.shape)) * self._scales
         radius = guarded_sqrt((u * u).sum(-1, keepdim=True))
         points = project(torch.sinh(radius.clamp_max(10)) * u / radius)

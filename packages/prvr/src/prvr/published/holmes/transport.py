@@ -32,11 +32,9 @@ def unit_interval(cosines: Block, mask: BlockMask) -> Block:
         >>> unit_interval(cosines, torch.tensor([[True, False]]))[0, 0].tolist()
         [1.0, 0.0]
     """
-    own = mask[..., None]
+    own = (mask | ~mask.any(1, keepdim=True))[..., None]  # all rows of a video without a query, which does not count
     lowest = cosines.masked_fill(~own, torch.inf).amin((1, 2), keepdim=True)
     highest = cosines.masked_fill(~own, -torch.inf).amax((1, 2), keepdim=True)
-    none = ~own.any(1, keepdim=True)  # a video without a query has neither
-    lowest, highest = lowest.masked_fill(none, 0), highest.masked_fill(none, 1)
     return (cosines - lowest) / (highest - lowest + 1e-8)
 
 

@@ -10,8 +10,7 @@ from scipy.signal import find_peaks
 
 from prvr.errors import InputError
 
-_WAVELET, _MODE = "db4", "symmetric"
-_FILTER = 8  # the length of db4
+_WAVELET = "db4"
 _STILL = 1e-8  # of two unit frames: a smaller difference is none
 
 Frames = Float[np.ndarray, "t d"]
@@ -114,10 +113,10 @@ def level_details(changes: Signal) -> list[Signal]:
         >>> [len(detail) for detail in level_details(np.arange(30.0))]
         [30, 30]
     """
-    depth = pywt.dwt_max_level(len(changes), _FILTER)
+    depth = pywt.dwt_max_level(len(changes), _WAVELET)
     if not depth:
         return []
-    _, *details = pywt.mra(changes, _WAVELET, depth, transform="dwt", mode=_MODE)
+    _, *details = pywt.mra(changes, _WAVELET, depth, transform="dwt", mode="symmetric")
     return [np.abs(detail) for detail in reversed(details)]
 
 
