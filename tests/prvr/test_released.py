@@ -26,6 +26,7 @@ from prvr.published.checkpoint_files import convert_checkpoint
 from prvr.published.diffusionret.model_config import TokenCompat
 from prvr.published.gmmformer.released_padding import released_window
 from prvr.published.hlformer.released import ReleasedEntailment
+from prvr.published.loading import system_of
 from prvr.training import build_optimizer, open_split
 from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding, query_vectors
 
@@ -290,12 +291,24 @@ def test_a_checkpoint_of_another_model_is_refused() -> None:
         (golden.state | {weight: torch.zeros(3, 3)}, golden.config, rf"{weight} has shape \(3, 3\).*\(32, 32\)"),
         (golden.state | {"surplus.weight": torch.zeros(1)}, golden.config, r"unknown tensors: surplus\.weight"),
         (golden.state, {k: v for k, v in golden.config.items() if k != "hidden_size"}, "lacks hidden_size"),
+        (
+            golden.state,
+            golden.config | {"loss_factor": [0.05, 0.04, 8e-5]},
+            r"lacks loss_factor\[3\]; it has: .*_factor\[0\]",
+        ),
         (golden.state | {weight: golden.state[weight] * torch.nan}, golden.config, rf"{weight} holds NaN"),
     ):
         with pytest.raises(CheckpointError, match=message):
             prvr.load_released(state, config)
     with pytest.raises(CheckpointError, match="unknown system"):
         released_config("CLIP", golden.config)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_preset_stands_for_every_key_that_a_configuration_lacks(system: str) -> None:
+    preset = prvr.load_config(f"{system}-tvr")
+    name = system_of(tensors(prvr.Retriever(preset.model)), {})
+    assert released_config(name, {}, preset=preset.name) == (preset.model, preset.loss)
 
 
 WITHOUT = """
