@@ -273,7 +273,7 @@ def released_config(
                 f"its branches are {short(width)} and {short(other)} wide: those of DL-DKD here have one width"
             )
     for name in ("loss_factor", "neg_factor"):
-        config |= {f"{name}[{place}]": float(number) for place, number in enumerate(config.get(name, ()))}
+        config |= {f"{name}[{place}]": float(number) for place, number in enumerate(config.get(name) or ())}
     missing = {
         theirs
         for theirs, default in record.keys.values()
