@@ -1,9 +1,10 @@
 """What a public benchmark is: the registry of all, what their readers return, and how these find files and captions."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import compress
 from pathlib import Path
+from typing import NamedTuple
 
 from prvr.config import Registry
 from prvr.corpora.annotations import read_lines
@@ -62,27 +63,41 @@ class Benchmark:
 BENCHMARKS: Registry[Benchmark] = Registry("benchmark")
 
 
+class Sentence(NamedTuple):
+    """A sentence of an annotation file.
+
+    Args:
+        video: the id of its video.
+        text: as it is written there.
+        moment: when it is true, in a benchmark of untrimmed videos.
+    """
+
+    video: str
+    text: str
+    moment: Moment | None = None
+
+
 def captioned(
     source: Path | str,
-    splits: Mapping[str, tuple[Iterable[str], Mapping[str, Iterable[str]]]],
+    splits: Mapping[str, Iterable[Sentence]],
+    lists: Mapping[str, Iterable[str]] = {},
     *,
     paragraphs: bool = False,
-    moments: Mapping[str, Sequence[Moment]] | None = None,
 ) -> Annotations:
-    """Joins lists of videos with their captions.
+    """The videos of each split with their captions.
 
     Args:
         source: the folder of the annotation files, for messages.
-        splits: by name, the videos of the split's list and the captions by video; captions of others are ignored.
-        paragraphs: join the captions of a video into one.
-        moments: by video, that of each of its captions.
+        splits: by name, sentences in the order of the files; those of videos that are not in the split are ignored.
+        lists: by split, its videos; where there is no list, those of the sentences.
+        paragraphs: join the sentences of a video into one caption.
 
     Raises:
         DataError: a split without a captioned video, or a video in two splits.
 
     Examples:
-        >>> splits = {"test": (["a", "b"], {"a": ["a  dog", "", "it runs"]})}
-        >>> annotations = captioned("annotations", splits, paragraphs=True)
+        >>> sentences = [Sentence("a", "a  dog"), Sentence("a", ""), Sentence("a", "it runs")]
+        >>> annotations = captioned("annotations", {"test": sentences}, {"test": ["a", "b"]}, paragraphs=True)
         >>> annotations.splits["test"], annotations.uncaptioned, annotations.wordless
         ((CaptionedVideo(id='a', captions=('a dog it runs',), moments=()),), {'test': ('b',)}, 1)
     """
@@ -90,18 +105,21 @@ def captioned(
     without: dict[str, tuple[str, ...]] = {}
     wordless = 0
     owner: dict[str, str] = {}
-    for split, (ids, by_video) in splits.items():
+    for split, sentences in splits.items():
+        by_video = defaultdict[str, list[Sentence]](list)
+        for sentence in sentences:
+            by_video[str(sentence.video)].append(sentence)
         videos, empty = [], []
-        for video_id in dict.fromkeys(ids):
+        for video_id in dict.fromkeys(lists.get(split, by_video)):
             if owner.setdefault(video_id, split) != split:
                 raise DataError(f"{source}: video {short(video_id)} is in {owner[video_id]} and in {split}.")
-            lines = [" ".join(text.split()) for text in by_video.get(video_id, ())]
-            kept = [any(map(str.isalnum, line)) for line in lines]
-            texts = [*compress(lines, kept)]
-            wordless += kept.count(False)
-            times = () if moments is None else tuple(compress(moments[video_id], kept))
-            if texts:
-                videos.append(CaptionedVideo(video_id, (" ".join(texts),) if paragraphs else tuple(texts), times))
+            lines = [(" ".join(str(text).split()), moment) for _, text, moment in by_video.get(video_id, ())]
+            said = [(text, moment) for text, moment in lines if any(map(str.isalnum, text))]
+            wordless += len(lines) - len(said)
+            if said:
+                texts = tuple(text for text, _ in said)
+                moments = tuple(moment for _, moment in said if moment is not None)
+                videos.append(CaptionedVideo(video_id, (" ".join(texts),) if paragraphs else texts, moments))
             else:
                 empty.append(video_id)
         if not videos:

@@ -7,7 +7,6 @@ A new benchmark is a reader here and its line at the end.
 import csv
 import pickle
 import pickletools
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,7 +17,15 @@ from typing import Any
 from prvr.corpora.annotations import numbered_lines, read_json, read_text
 from prvr.data.layout import Moment
 from prvr.errors import DataError
-from prvr.papers.benchmarks.definition import BENCHMARKS, Annotations, Benchmark, captioned, find_file, read_list
+from prvr.papers.benchmarks.definition import (
+    BENCHMARKS,
+    Annotations,
+    Benchmark,
+    Sentence,
+    captioned,
+    find_file,
+    read_list,
+)
 from prvr.reading import SMALL, read_bytes, short
 
 _LSMDC_COLUMNS = ("clip id", "start aligned", "end aligned", "start extracted", "end extracted", "sentence")
@@ -33,15 +40,12 @@ def read_msrvtt(folder: Path, train: str = "MSRVTT_train.9k.csv") -> Annotations
     Raises:
         DataError: a file is missing or of another form.
     """
-    by_video = defaultdict[str, list[str]](list)
     with _content(folder, "MSRVTT_data.json", dict, "'sentences', each with video_id and caption") as content:
-        for entry in content["sentences"]:
-            by_video[str(entry["video_id"])].append(str(entry["caption"]))
+        sentences = [Sentence(entry["video_id"], entry["caption"]) for entry in content["sentences"]]
     train_ids = [row["video_id"] for row in _rows(find_file(folder, train), "video_id")]
-    test = defaultdict[str, list[str]](list)
-    for row in _rows(find_file(folder, "MSRVTT_JSFUSION_test.csv"), "video_id", "sentence"):
-        test[row["video_id"]].append(row["sentence"])
-    return captioned(folder, {"train": (train_ids, by_video), "test": (test, test)})
+    rows = _rows(find_file(folder, "MSRVTT_JSFUSION_test.csv"), "video_id", "sentence")
+    test = [Sentence(row["video_id"], row["sentence"]) for row in rows]
+    return captioned(folder, {"train": sentences, "test": test}, {"train": train_ids})
 
 
 @contextmanager
@@ -91,10 +95,9 @@ def read_lsmdc(folder: Path) -> Annotations:
         # the public file is indeed called "publictect"
         "test": ("LSMDC16_challenge_1000_publictect.csv", "LSMDC16_challenge_1000_publictest.csv"),
     }
-    splits = {}
+    splits = dict[str, list[Sentence]]()
     for split, names in files.items():
-        path = find_file(folder, *names)
-        by_video = defaultdict[str, list[str]](list)
+        path, splits[split] = find_file(folder, *names), []
         for number, line in numbered_lines(path):
             fields = line.strip().split("\t")
             if len(fields) != len(_LSMDC_COLUMNS):
@@ -102,8 +105,7 @@ def read_lsmdc(folder: Path) -> Annotations:
                     f"{path}, line {number}: {len(fields)} columns separated by tabs, expected "
                     f"{len(_LSMDC_COLUMNS)}: {', '.join(_LSMDC_COLUMNS)}."
                 )
-            by_video[fields[0].strip()].append(fields[-1])
-        splits[split] = (list(by_video), by_video)
+            splits[split].append(Sentence(fields[0].strip(), fields[-1]))
     return captioned(folder, splits)
 
 
@@ -116,14 +118,12 @@ def read_didemo(folder: Path) -> Annotations:
     Raises:
         DataError: a file is missing or of another form.
     """
-    splits = {}
+    splits, lists = {}, {}
     for split in ("train", "val", "test"):
-        by_video = defaultdict[str, list[str]](list)
         with _content(folder, f"{split}_data.json", list, "entries with video and description") as content:
-            for entry in content:
-                by_video[str(entry["video"])].append(str(entry["description"]))
-        splits[split] = (read_list(find_file(folder, f"{split}_list.txt")), by_video)
-    return captioned(folder, splits, paragraphs=True)
+            splits[split] = [Sentence(entry["video"], entry["description"]) for entry in content]
+        lists[split] = read_list(find_file(folder, f"{split}_list.txt"))
+    return captioned(folder, splits, lists, paragraphs=True)
 
 
 def read_activitynet(folder: Path) -> Annotations:
@@ -136,13 +136,12 @@ def read_activitynet(folder: Path) -> Annotations:
         DataError: a file is missing or of another form.
     """
     files = {"train": ("train.json", "train_ids.json"), "test": ("val_1.json", "val_ids.json")}
-    splits = {}
+    splits, lists = {}, {}
     for split, (captions, ids) in files.items():
         with _content(folder, captions, dict, "{v_ID: {sentences: [...]}}") as content:
-            by_video = {video: [str(line) for line in v["sentences"]] for video, v in content.items()}
-        listed = read_json(folder / ids, list) if (folder / ids).is_file() else list(by_video)
-        splits[split] = (map(str, listed), by_video)
-    return captioned(folder, splits, paragraphs=True)
+            splits[split] = [Sentence(video, text) for video, entry in content.items() for text in entry["sentences"]]
+        lists[split] = map(str, read_json(folder / ids, list) if (folder / ids).is_file() else content)
+    return captioned(folder, splits, lists, paragraphs=True)
 
 
 def read_youcook2(folder: Path) -> Annotations:
@@ -154,17 +153,21 @@ def read_youcook2(folder: Path) -> Annotations:
     Raises:
         DataError: the file is missing or of another form.
     """
-    sentences = dict[str, list[tuple[str, Moment]]]()
-    splits: dict[str, list[str]] = {"train": [], "test": []}
-    form = "'database', of each video with subset (training or validation), duration and annotations, each with segment"
-    file = "youcookii_annotations_trainval.json"
-    with _content(folder, file, dict, f"{form} and sentence") as content:
+    splits: dict[str, list[Sentence]] = {"train": [], "test": []}
+    lists: dict[str, list[str]] = {"train": [], "test": []}
+    form = (
+        "'database', of each video with subset (training or validation), duration and annotations, each with segment "
+        "and sentence"
+    )
+    with _content(folder, "youcookii_annotations_trainval.json", dict, form) as content:
         for video, entry in content["database"].items():
-            splits[{"training": "train", "validation": "test"}[entry["subset"]]].append(video)
-            sentences[video] = [
-                (part["sentence"], _moment(part["segment"], entry["duration"])) for part in entry["annotations"]
+            split = {"training": "train", "validation": "test"}[entry["subset"]]
+            lists[split].append(video)
+            splits[split] += [
+                Sentence(video, part["sentence"], _moment(part["segment"], entry["duration"]))
+                for part in entry["annotations"]
             ]
-    return _timed(folder, splits, sentences)
+    return captioned(folder, splits, lists)
 
 
 def read_uca(folder: Path) -> Annotations:
@@ -175,29 +178,22 @@ def read_uca(folder: Path) -> Annotations:
     Raises:
         DataError: a file is missing or of another form.
     """
-    sentences = dict[str, list[tuple[str, Moment]]]()
-    splits = dict[str, list[str]]()
+    splits, lists = {}, {}
     for split in ("train", "val", "test"):
         form = "{VIDEO: {duration, timestamps: [[START, END], ...], sentences}}"
         with _content(folder, f"UCFCrime_{split}.json", dict, form) as content:
-            splits[split] = list(content)
-            for video, entry in content.items():
-                pairs = zip(entry["sentences"], entry["timestamps"], strict=True)
-                sentences[video] = [(text, _moment(times, entry["duration"])) for text, times in pairs]
-    return _timed(folder, splits, sentences)
+            lists[split] = list(content)
+            splits[split] = [
+                Sentence(video, text, _moment(times, entry["duration"]))
+                for video, entry in content.items()
+                for text, times in zip(entry["sentences"], entry["timestamps"], strict=True)
+            ]
+    return captioned(folder, splits, lists)
 
 
 def _moment(times: Sequence[Any], duration: Any) -> Moment:
     start, end = sorted(map(float, times))
     return Moment(start, end, float(duration))
-
-
-def _timed(
-    folder: Path, splits: Mapping[str, Sequence[str]], sentences: Mapping[str, Sequence[tuple[str, Moment]]]
-) -> Annotations:
-    texts = {video: [str(text) for text, _ in rows] for video, rows in sentences.items()}
-    moments = {video: [moment for _, moment in rows] for video, rows in sentences.items()}
-    return captioned(folder, {split: (videos, texts) for split, videos in splits.items()}, moments=moments)
 
 
 def read_msvd(folder: Path) -> Annotations:
@@ -212,22 +208,21 @@ def read_msvd(folder: Path) -> Annotations:
     path = find_file(folder, "raw-captions.pkl", "raw-captions.json", "raw_captions.pkl", "raw_captions.json")
     content = read_json(path, dict) if path.suffix == ".json" else _read_pickle(path)
     with _expected(path, "{video: [[word, ...], ...]}"):
-        by_video, letters = dict[str, list[str]](), 0
+        sentences, letters = list[Sentence](), 0
         for video, captions in content.items():
             lines = [_words(caption) for caption in captions]
             letters += sum(1 + sum(1 + len(word) for word in words) for words in lines)
             if letters > SMALL:  # lists that are shared may stand for more than memory holds
                 raise TypeError(f"more than {SMALL} letters")
-            by_video[str(video)] = [" ".join(words) for words in lines]
-    splits = {}
+            sentences += [Sentence(video, " ".join(words)) for words in lines]
+    videos, lists = set(map(str, content)), {}
     for split in ("train", "val", "test"):
-        ids = read_list(find_file(folder, f"{split}_list.txt"))
-        if lost := [video for video in ids if video not in by_video]:
+        lists[split] = read_list(find_file(folder, f"{split}_list.txt"))
+        if lost := [video for video in lists[split] if video not in videos]:
             raise DataError(
                 f"{path}: nothing about {len(lost)} videos of {split}_list.txt, among them {short(lost[:3])}."
             )
-        splits[split] = (ids, by_video)
-    return captioned(folder, splits)
+    return captioned(folder, dict.fromkeys(lists, sentences), lists)
 
 
 def _words(caption: object) -> list[str]:
