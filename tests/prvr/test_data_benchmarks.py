@@ -111,6 +111,7 @@ class TestBadAnnotations:
             ("lsmdc", "LSMDC16_annos_val.csv", b"a,b,c,d,e,f\n", "1 columns separated by tabs, expected 6"),
             ("uca", "UCFCrime_Val.json", b'{"a": {"sentences": ["b"]}}', r"expected \{VIDEO: .*KeyError"),
             ("youcook2", "youcookii_annotations_trainval.json", b'{"database": {"a": 1}}', "expected 'database'"),
+            ("didemo", "val_data.json", b"[", r"^\S+val_data\.json: not valid JSON \(.*\)\. Truncated\?"),
         ],
     )
     def test_is_explained(self, name: str, file: str, content: bytes, expected: str, tmp_path: Path) -> None:

@@ -52,8 +52,9 @@ def read_msrvtt(folder: Path, train: str = "MSRVTT_train.9k.csv") -> Annotations
 def _content(folder: Path, name: str, kind: type, form: str) -> Iterator[Any]:
     """The content of a JSON file; says what it has to look like where it cannot be read."""
     path = find_file(folder, name)
+    content = read_json(path, kind)
     with _expected(path, form):
-        yield read_json(path, kind)
+        yield content
 
 
 @contextmanager
