@@ -67,60 +67,54 @@ def verdicts(table: Table, finished: Mapping[str, Finished]) -> dict[str, Verdic
     """
     assert table.rule is not None
     base, *arms = [row for row in table.rows if row.is_arm]
-    judged = {row.control: Verdict("", ()) for row in arms if row.control}  # they need seeds, judged or not
-    judged |= {row.name: Verdict("", ()) for row in table.rows if row.kind is not None and row.judged}
-    judged |= {row.name: _verdict(row, table, table.rule, finished, base) for row in arms}
-    p_values = {name: verdict.base.p_value for name, verdict in judged.items() if verdict.base is not None}
-    for name, p_value in zip(p_values, holm(list(p_values.values()), len(arms)), strict=True):
-        judged[name] = replace(judged[name], corrected=p_value)
-    needed = {name: {*verdict.seeds, *table.seeds[:1]} for name, verdict in judged.items()}
+    of_arms = {row.name: _verdict(row, table, table.rule, finished, base) for row in arms}
+    p_values = {name: verdict.base.p_value for name, verdict in of_arms.items() if verdict.base is not None}
+    corrected = dict(zip(p_values, holm(list(p_values.values()), len(arms)), strict=True))
+    judged = [row.name for row in table.rows if row.kind is not None and row.judged]
+    controls = [row.control for row in arms if row.control]  # they need seeds, judged or not
+    needed = {name: set(table.seeds[:1]) for name in (*controls, *judged)}
     for row in arms:  # those that it is compared with get the same seeds
-        for other in {base.name, row.control or base.name}:
-            needed[other] |= set(judged[row.name].seeds)
+        for name in (row.name, base.name, row.control or base.name):
+            needed[name] |= set(of_arms[row.name].seeds)
     order = (*table.seeds, *table.rule.more_seeds)
     return {
-        name: replace(verdict, seeds=tuple(seed for seed in order if seed in needed[name]))
-        for name, verdict in judged.items()
+        name: replace(
+            of_arms.get(name, Verdict("", ())),
+            seeds=tuple(seed for seed in order if seed in seeds),
+            corrected=corrected.get(name),
+        )
+        for name, seeds in needed.items()
     }
 
 
 def _verdict(row: Row, table: Table, rule: Rule, finished: Mapping[str, Finished], base: Row) -> Verdict:
     arm = finished[row.name]
     others = [finished[name] for name in dict.fromkeys((base.name, row.control or base.name))]
+    common = set.intersection(*(set(entry.results) for entry in (arm, *others)))
     sign = -1 if row.removes else 1
     keep, drop = "keep", "drop"
     if row.removes:
         keep, drop = ("behind", "not behind") if row.base else ("keep the part", "drop the part")
-    first, seeds = table.seeds[:1], table.seeds
-
-    def missing(seeds: Sequence[int]) -> bool:
-        return any(seed not in entry.results for entry in (arm, *others) for seed in seeds)
-
-    def diverged(seeds: Sequence[int]) -> str:
-        for seed in seeds:
-            if arm.results[seed].report is None:
-                return f"{keep if row.removes else drop} (diverged, seed {seed})"
-            if any(other.results[seed].report is None for other in others):
-                return f"open: what it is compared with diverged, seed {seed}"
-        return ""
-
-    if missing(first):
+    first = table.seeds[:1]
+    if not common.issuperset(first):
         return Verdict("not finished", first)
     score, other = (entry.selection.get(first[0], nan) for entry in (arm, others[0]))
     if sign * (score - other) <= rule.first_drop:
         return Verdict(f"{drop} ({sign * (score - other):+.1f} in selection, seed {first[0]})", first)
     differences: tuple[Difference, ...] = ()
-    for last in (False, True):
-        if missing(seeds):
-            return Verdict("undecided, more seeds" if last else "not finished", seeds, *differences)
-        if text := diverged(seeds):
-            return Verdict(text, seeds)
+    for seeds in dict.fromkeys((table.seeds, (*table.seeds, *rule.more_seeds))):  # one round, if there are no more
+        if not common.issuperset(seeds):
+            return Verdict("undecided, more seeds" if differences else "not finished", seeds, *differences)
+        for seed in seeds:
+            if arm.results[seed].report is None:
+                return Verdict(f"{keep if row.removes else drop} (diverged, seed {seed})", seeds)
+            if any(other.results[seed].report is None for other in others):
+                return Verdict(f"open: what it is compared with diverged, seed {seed}", seeds)
         differences = tuple(_difference(other, arm, seeds) for other in others)
         gains = (sorted((sign * one.interval.low, sign * one.interval.high)) for one in differences)
         decisions = ["keep" if low > 0 else "drop" if high < rule.least_gain else "open" for low, high in gains]
-        if last or "open" not in decisions or "drop" in decisions or not rule.more_seeds:
+        if "open" not in decisions or "drop" in decisions:
             break
-        seeds = (*seeds, *rule.more_seeds)
     text = keep
     if set(decisions) != {"keep"}:
         reason = "control" if decisions[0] == "keep" else "" if "drop" in decisions else "not shown"
@@ -149,11 +143,11 @@ def due_cells(study: Study, table: Table, choices: Choices, sets: Sequence[str] 
         return cells_of(table, choices, sets=sets, seeds=table.seeds)
     cells = cells_of(table, choices, sets=sets, seeds=(*table.seeds, *table.rule.more_seeds))
     seeds = {
-        (name, row): set(verdict.seeds)
+        (name, row): verdict.seeds
         for name, finished in finished_rows(study, [cell for cell in cells if cell.seed == table.seeds[0]])
         for row, verdict in verdicts(table, finished).items()
     }
-    return [cell for cell in cells if cell.seed in seeds.get((cell.set_name, cell.row.name), set(table.seeds))]
+    return [cell for cell in cells if cell.seed in seeds.get((cell.set_name, cell.row.name), table.seeds)]
 
 
 def finished_rows(study: Study | None, cells: Sequence[Cell]) -> Iterator[tuple[str, dict[str, Finished]]]:
