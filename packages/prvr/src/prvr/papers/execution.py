@@ -1,7 +1,7 @@
 """Carries out the runs of a study: each resumes where it was interrupted, and none is computed twice."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,9 +87,10 @@ def perform(run: Run, study: Study, machine: Machine, *, weights: bool = False) 
     """
 
     def is_done() -> bool:
+        result = study.result(run)
         if weights:
-            return _diverged(run, study) or study.has_weights(run)
-        return study.result(run) is not None
+            return study.has_weights(run) or (result is not None and result.diverged)
+        return result is not None
 
     if is_done():
         return
@@ -104,7 +105,7 @@ def perform(run: Run, study: Study, machine: Machine, *, weights: bool = False) 
 def _carry_out(run: Run, study: Study, machine: Machine) -> None:
     """Does what a run is for; that a training diverged, its own or one that it builds on, is a result as well."""
     try:
-        if run.over is not None and _diverged(run.over, study):
+        if run.over is not None and (below := study.result(run.over)) is not None and below.diverged:
             raise DivergedError(f"needs {run.over.key}, which diverged")
         result = _trained(run, study, machine) if run.kind in _TRAINS else {"report": _reported(run, study, machine)}
     except DivergedError as error:  # this configuration and seed will not do better another time
@@ -114,10 +115,6 @@ def _carry_out(run: Run, study: Study, machine: Machine) -> None:
     study.save(run, **result)
     if run.kind in _TRAINS:  # several times as large as the model, and only training needs it
         (study.run_folder(run) / "last" / "state.pt").unlink(missing_ok=True)
-
-
-def _diverged(run: Run, study: Study) -> bool:
-    return (result := study.result(run)) is not None and result.diverged
 
 
 def _trained(run: Run, study: Study, machine: Machine) -> dict[str, Any]:
@@ -183,32 +180,17 @@ def _reported(run: Run, study: Study, machine: Machine) -> EvaluationReport | No
         return evaluate(system.pipeline, packed, how, device=machine.device)
 
 
-def _system(
-    run: Run,
-    study: Study,
-    machine: Machine,
-    model: Mapping[str, Any] = {},
-    diffusion: Mapping[str, Any] = {},
-    stages: Sequence[Mapping[str, Any]] = (),
-) -> System:
-    """The trained system of a run.
-
-    Args:
-        run: the run.
-        study: where its weights are.
-        machine: where it computes.
-        model, diffusion: keys of the retriever and settings of the trained stage that an evaluation changes.
-        stages: those that it puts before the trained one.
-    """
-    folder = study.run_folder(run)
-    if run.kind == "evaluate":  # its own changes stay
+def _system(run: Run, study: Study, machine: Machine) -> System:
+    """The trained system of a run, with what the evaluations of it change."""
+    model, diffusion, stages = {}, {}, []
+    while run.kind == "evaluate":  # of one over another, what the upper one changes stays
         assert run.over is not None
-        own = run.details
-        model, diffusion = own["model"] | model, own["diffusion"] | diffusion
-        return _system(run.over, study, machine, model, diffusion, [*own["stages"], *stages])
+        own, run = run.details, run.over
+        model, diffusion, stages = own["model"] | model, own["diffusion"] | diffusion, [*own["stages"], *stages]
+    folder = study.run_folder(run)
     if run.kind == "stage":
         assert run.over is not None
-        stages = [*stages, {"kind": "diffusion", "run": str(folder.resolve()), **diffusion}]
+        stages.append({"kind": "diffusion", "run": str(folder.resolve()), **diffusion})
         folder = study.run_folder(run.over)
     elif diffusion:
         raise InputError(f"{run.key}: the row below trains no stage, so it has no settings of `diffusion`")
