@@ -224,9 +224,8 @@ def _stage(
     """The resolved configuration of re-rankers: preset, user, row, in this order."""
     user = {key.removeprefix("stage."): value for key, value in choices.keys.items() if key.startswith("stage.")}
     own = flat(keys)
-    preset = flat(read_values(own.pop("base"))[1]) if "base" in own else {}
-    values: dict[str, Any] = {}
-    for key, value in (preset | user | own | {"train.seed": seed}).items():
+    values = read_values(own.pop("base"))[1] if "base" in own else {}
+    for key, value in (user | own | {"train.seed": seed}).items():
         set_key(values, key, value, key)
     return reranker_run_config(values, width=width, source=f"{table.name}: {row.name}")
 

@@ -140,7 +140,7 @@ class Row:
             raise InputError(f"row {self.name!r}: {' and '.join(ways)}: expected one of them")
         if self.teacher is not None and self.kind != "train":
             raise InputError(f"row {self.name!r}: `teacher` goes with a row that trains")
-        if (self.over is not None) != bool({"stage", "evaluate", "plot"} & set(ways)):
+        if (self.over is not None) != (self.kind in ("stage", "evaluate", "plot")):
             raise InputError(f"row {self.name!r}: `over` goes with stage, evaluate or plot, which build on another row")
         return self
 
