@@ -1,5 +1,6 @@
 """A table with our numbers beside the published ones: for the terminal, as Markdown, as LaTeX, a sweep as curves."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -115,37 +116,36 @@ def shown(study: Study | None, cells: Sequence[Cell], choices: Choices) -> Itera
         choices: what was chosen for all rows.
     """
     for name, finished in finished_rows(study, cells):
-        entries = [entry for entry in finished.values() if not entry.cell.row.hidden]
-        first = entries[0].cell
-        table, judged = first.table, dict[str, tuple[str, ...]]()
+        visible = [entry for entry in finished.values() if not entry.cell.row.hidden]
+        first = visible[0].cell
+        table = first.table
+        by_rule = verdicts(table, finished) if table.rule else {}
         headings = _JUDGED if table.rule else ("source",) * any(row.source for row in table.rows)
-        if table.rule:
-            judged = {row: _judged(table.row(row), verdict) for row, verdict in verdicts(table, finished).items()}
-        elif headings:
-            judged = {row.name: (row.source,) for row in table.rows}
-        rows, lines, group = list[Finished](), list[Line](), ""
-        for entry in entries:
+        entries, lines, group = list[Finished](), list[Line](), ""
+        for entry in visible:
             row = entry.cell.row
             group = row.group or group
             if not row.quoted or name in row.published:
-                rows.append(entry)
-                lines.append(_line(entry, group, judged.get(row.name, ("",) * len(headings))))
+                judged = _judged(row, by_rule.get(row.name)) if table.rule else (row.source,) * len(headings)
+                entries.append(entry)
+                lines.append(_line(entry, group, judged))
                 group = ""
-        reports = (result.report for entry in rows for result in entry.results.values())
+        reports = (result.report for entry in entries for result in entry.results.values())
         report = next(filter(None, reports), None)
-        notes = (*_notes(first, rows, lines, report, choices), *_chosen(table, finished), *_diverged(rows))
         yield Shown(
             f"{table.heading}. {first.data.title}",
             table.columns,
             tuple(lines),
-            notes,
+            tuple(_notes(first, entries, finished, report, choices)),
             None if report is None else report.chance,
             headings,
         )
 
 
-def _judged(row: Row, verdict: Verdict) -> tuple[str, ...]:
-    """The cells of a row below `_JUDGED`."""
+def _judged(row: Row, verdict: Verdict | None) -> tuple[str, ...]:
+    """The cells of a row below `_JUDGED`, empty where no rule judges it."""
+    if verdict is None:
+        return ("",) * len(_JUDGED)
 
     def interval(difference: Difference | None) -> str:
         if difference is None:
@@ -156,27 +156,6 @@ def _judged(row: Row, verdict: Verdict) -> tuple[str, ...]:
     p_values = ["" if number is None else f"{number:.3f}" for number in numbers]
     cost = "" if row.cost is None else f"{row.cost:.2f}"
     return (cost, interval(verdict.base), *p_values, interval(verdict.control), verdict.text)
-
-
-def _chosen(table: Table, finished: Mapping[str, Finished]) -> Iterator[str]:
-    """The values of a search that were chosen, and what the columns of verdicts mean."""
-    for key, values in table.search.items():
-        chosen = {name: row.cell.value for name, row in finished.items() if row.cell.run is not None}
-        edges = (values[0], values[-1])
-        parts = [f"{name} {value}{' (edge of the search)' * (value in edges)}" for name, value in chosen.items()]
-        tried = ", ".join(map(str, values))
-        yield f"{key}: of {tried} the best on the split that selects: {', '.join(parts) or 'not finished'}"
-    if table.rule:
-        yield (
-            f"judged against {table.rows[0].name}, the base, in SumR, with 95 % intervals for new videos and new "
-            "seeds; Holm: p corrected for the number of arms; cost: processor time of a step, that of the base being 1"
-        )
-
-
-def _diverged(rows: Sequence[Finished]) -> Iterator[str]:
-    for entry in rows:
-        if seeds := [str(seed) for seed, result in entry.results.items() if result.diverged]:
-            yield f"{entry.cell.row.name}: the training diverged with seed {', '.join(seeds)}, which is omitted"
 
 
 def _line(entry: Finished, group: str, judged: tuple[str, ...]) -> Line:
@@ -203,40 +182,64 @@ def _metric(report: EvaluationReport, column: str) -> float | None:
 
 def _notes(
     first: Cell,
-    rows: Sequence[Finished],
-    lines: Sequence[Line],
+    entries: Sequence[Finished],
+    finished: Mapping[str, Finished],
     report: EvaluationReport | None,
     choices: Choices,
 ) -> Iterator[str]:
-    table, data = first.table, first.data
-    if data.protocol and any(number is not None for line in lines for number in line.published):
+    """The notes below a table.
+
+    Args:
+        first: a cell of the table on the data set.
+        entries: the rows that are shown.
+        finished: all rows, by their names.
+        report: one of the results that are shown; None if there is none.
+        choices: what was chosen for all rows.
+    """
+    table, data, rows = first.table, first.data, [entry.cell.row for entry in entries]
+    numbers = (number for row in rows for number in row.published.get(first.set_name, ()))
+    if data.protocol and any(number is not None for number in numbers):
         yield f"published: {data.protocol}"
     if data.about:
         yield data.about
-    config = next((entry.cell.run.config for entry in rows if entry.cell.run is not None), None)
+    config = next((entry.cell.run.config for entry in entries if entry.cell.run is not None), None)
     if report is not None and config is not None:
         protocol = _PROTOCOLS[config.train.protocol]
         if config.train.average:
             protocol = f"mean of the weights at the ends of the last {config.train.average} epochs, none chosen"
-        kinds = {result.record["kind"] for entry in rows for result in entry.results.values()}
+        kinds = {result.record["kind"] for entry in entries for result in entry.results.values()}
         yield (
             f"ours: {f'{protocol}; ' * bool(kinds - {*READY})}{report.split}, {len(report.query_ids):,} queries, "
             f"{len(report.video_ids):,} videos; {TIES[report.ties]}; chance SumR {report.chance:.1f}"
         )
-    if seeds := {line.seeds for line in lines if line.seeds}:
-        most = max(seeds, key=len)
-        fewer = [line.name for line in lines if line.seeds and line.seeds != most]
+    if seeds := {row.name: tuple(entry.results) for row, entry in zip(rows, entries, strict=True) if entry.results}:
+        most = max(set(seeds.values()), key=len)
+        fewer = [name for name, some in seeds.items() if some != most]
         yield f"seeds {', '.join(map(str, most))}" + (f"; not all of {', '.join(fewer)}" if fewer else "")
-    if past := [entry.cell.row.name for entry in rows if entry.cell.row.history]:
+    if past := [row.name for row in rows if row.history]:
         yield f"results of code that is not part of this version: {', '.join(past)}"
     if changed := [f"{key}={value}" for key, value in choices.keys.items()]:
         yield f"not as in the paper: {', '.join(changed)}"
     corpus = choices.corpora.get(data.trained_on or first.set_name) or choices.corpora.get(first.set_name)
     if corpus is not None:
         yield f"not the paper's data: the corpus {corpus} stands for {data.title}"
-    yield from (f"{entry.cell.row.name}: {entry.cell.row.note}" for entry in rows if entry.cell.row.note)
+    yield from (f"{row.name}: {row.note}" for row in rows if row.note)
     if table.note:
         yield table.note
+    for key, values in table.search.items():
+        chosen = {name: entry.cell.value for name, entry in finished.items() if entry.cell.run is not None}
+        edges = (values[0], values[-1])
+        parts = [f"{name} {value}{' (edge of the search)' * (value in edges)}" for name, value in chosen.items()]
+        tried = ", ".join(map(str, values))
+        yield f"{key}: of {tried} the best on the split that selects: {', '.join(parts) or 'not finished'}"
+    if table.rule:
+        yield (
+            f"judged against {table.rows[0].name}, the base, in SumR, with 95 % intervals for new videos and new "
+            "seeds; Holm: p corrected for the number of arms; cost: processor time of a step, that of the base being 1"
+        )
+    for entry in entries:
+        if failed := [str(seed) for seed, result in entry.results.items() if result.diverged]:
+            yield f"{entry.cell.row.name}: the training diverged with seed {', '.join(failed)}, which is omitted"
 
 
 def terminal_tables(table: Shown) -> Iterator[RenderableType]:
@@ -341,15 +344,15 @@ def sweep_picture(table: Table, parts: Sequence[Shown]) -> "Figure":
     if table.sweep is None:
         raise InputError(f"{table.name}: no `sweep` to draw. `prvr train` draws the learning curves of each run.")
     column = table.columns.index(table.sweep.column)
-    curves = dict[str, list["Point"]]()
+    curves = defaultdict[str, list["Point"]](list)
     swept = sorted(((row.x, row) for row in table.rows if row.x is not None), key=itemgetter(0))
     for part in parts:
-        data, lines = part.title.rpartition(". ")[2], {line.name: line for line in part.lines}
+        data, lines = part.title.removeprefix(f"{table.heading}. "), {line.name: line for line in part.lines}
         for x, row in swept:
             if (line := lines.get(row.name)) is not None:
                 number = line.ours[column]
                 point = (x, () if number is None else number.values, line.published[column])
-                curves.setdefault(f"{data}: {row.series}" if row.series else data, []).append(point)
+                curves[f"{data}: {row.series}" if row.series else data].append(point)
     if not any(seeds for points in curves.values() for _, seeds, _ in points):
         raise InputError(f"{table.name}: no finished rows to draw. Run the table first.")
     chance = parts[0].chance if len(parts) == 1 and table.sweep.column == "sumr" else None
