@@ -173,10 +173,10 @@ def finished_rows(study: Study | None, cells: Sequence[Cell]) -> Iterator[tuple[
 
 def _finished_cell(study: Study | None, cell: Cell) -> Finished:
     results, selection = dict[int, Result](), dict[int, float]()
+    settings = {} if cell.run is None else cell.run.settings
     if study is not None and cell.arm is not None:
         for seed in study.seeds(cell.arm):
-            run = None if cell.run is None else replace(cell.run, seed=seed)
-            if (result := study.stored(cell.arm, seed) if run is None else study.result(run)) is not None:
+            if (result := study.stored(cell.arm, seed, settings)) is not None:
                 results[seed] = result
             if (score := study.selection(cell.arm, seed)) is not None:
                 selection[seed] = score

@@ -233,9 +233,10 @@ def _stage(
 def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, seed: int) -> Config:
     """The resolved configuration of a row: preset, table, set, user, row, in this order."""
     base = (row.base or table.base).format(set=data.preset or name)
-    user = {key: value for key, value in choices.keys.items() if not key.startswith("stage.")}
-    if row.kind in READY:
-        user = {key: value for key, value in user.items() if key.startswith(_OF_A_CHECKPOINT)}
+    prefixes = _OF_A_CHECKPOINT if row.kind in READY else ("",)
+    user = {
+        key: value for key, value in choices.keys.items() if key.startswith(prefixes) and not key.startswith("stage.")
+    }
     keys = {**flat(table.keys), **data.keys, **user, **flat(row.keys), "train.seed": seed}
     if row.teacher is not None:
         keys["train.teacher"] = row.teacher  # its name: where its system lies is known when it is run

@@ -145,24 +145,26 @@ class Study:
         Raises:
             DataError: a file is damaged, or belongs to a run with other settings.
         """
-        record = self._record(run.key)
-        before: Mapping[str, Any] = record.get("settings") or {}
-        changed = [key for key, value in run.settings.items() if key in before and before[key] != value]
-        if changed:
-            raise DataError(
-                f"{self._record_file(run.key)}: has other values of {', '.join(changed)}. Move it away to run it "
-                f"again, or use prvr {record.get('prvr')}, which wrote it."
-            )
-        return self.stored(run.arm, run.seed)
+        return self.stored(run.arm, run.seed, run.settings)
 
-    def stored(self, arm: str, seed: int) -> Result | None:
-        """The result with a key, whatever its settings; None where there is none.
+    def stored(self, arm: str, seed: int, settings: Mapping[str, Any] = {}) -> Result | None:
+        """The result with a key; None where there is none.
+
+        Args:
+            arm, seed: the key.
+            settings: those that the run must have had, as far as its record names them.
 
         Raises:
-            DataError: a file is damaged.
+            DataError: a file is damaged, or belongs to a run with other settings.
         """
         key = f"{arm}-{seed}"
         record, picture = self._record(key), self.results / f"{key}.png"
+        before = record.get("settings", {})
+        if changed := [name for name, value in settings.items() if before.get(name, value) != value]:
+            raise DataError(
+                f"{self._record_file(key)}: has other values of {', '.join(changed)}. Move it away to run it again, "
+                f"or use prvr {record.get('prvr')}, which wrote it."
+            )
         if not record or "diverged" in record:
             return Result(record) if record else None
         if record["kind"] == "plot":
