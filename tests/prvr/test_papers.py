@@ -43,11 +43,12 @@ from prvr.papers import (
     table_names,
     terminal_tables,
 )
-from prvr.papers.plan import cost_of
+from prvr.papers.plan import cost_of, random_batch
 from prvr.papers.table import data_sets
 from prvr.published.diffusionret.run_config import reranker_run_config
 from prvr.systems import open_system
 from prvr.training import open_split
+from prvr.types import Batch
 
 DOCS = Path(__file__).parents[2] / "docs"
 STUDIES = Path(__file__).parents[2] / "benchmarks" / "studies"
@@ -479,6 +480,22 @@ def test_what_a_preset_costs_is_planned_from_the_data_that_it_reads(name: str, c
     cost = cost_of(Run("train", config, 0), data_sets()["toy"])
     assert cost.steps == config.train.epochs * math.ceil(60 / config.train.batch_size)
     assert cost.operations or not cost.parameters
+
+
+def test_a_step_is_counted_and_timed_with_the_captions_that_it_reads(
+    cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = list[int]()
+
+    def drawn(model, frames, words, owner, device) -> Batch:
+        queries.append(len(words))
+        return random_batch(model, frames, words, owner, device)
+
+    monkeypatch.setattr("prvr.papers.plan.random_batch", drawn)
+    keys = {"data.collection": "toy-tiny", "data.cache_dir": cache, "model.hidden": 24}
+    config = load_config("gmmformer-toy", {**keys, "train.batch_size": 10, "data.captions_per_video": 1})
+    cost_of(Run("train", config, 0), data_sets()["toy"], "cpu")
+    assert queries == [10, 10]
 
 
 def test_a_run_whose_operations_cannot_be_counted_is_named(

@@ -67,8 +67,9 @@ def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -
         videos, queries = len(split.video_ids), len(split.captions)
     captions = max(1, round(queries / videos)) if videos and queries else 5
     config = with_widths(run.config)
-    train, read = config.train, config.data.captions_per_video
-    parameters, operations = _counts(config.model, config.loss, train.batch_size, min(captions, read or captions))
+    train = config.train
+    captions = min(captions, config.data.captions_per_video or captions)
+    parameters, operations = _counts(config.model, config.loss, train.batch_size, captions)
     if isinstance(operations, str):
         logger.warning("%s: the operations of a step cannot be counted: %s", run.key, operations)
         operations = None
