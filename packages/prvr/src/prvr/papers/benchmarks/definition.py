@@ -43,26 +43,6 @@ class Annotations:
     wordless: int = 0
 
 
-@dataclass(frozen=True)
-class Benchmark:
-    """A public text-to-video benchmark; its name and its title stand in the registry.
-
-    Args:
-        read: reads its annotation files, from their folder.
-        max_words: rows of text features kept, as CLIP4Clip and its successors set it.
-        preset: the configuration that is trained on it.
-        untrimmed: videos are long and each sentence is a query, with its moment: partially relevant video retrieval.
-    """
-
-    read: Callable[[Path], Annotations]
-    max_words: int
-    preset: str
-    untrimmed: bool = False
-
-
-BENCHMARKS: Registry[Benchmark] = Registry("benchmark")
-
-
 class Sentence(NamedTuple):
     """A sentence of an annotation file.
 
@@ -77,57 +57,81 @@ class Sentence(NamedTuple):
     moment: Moment | None = None
 
 
-def captioned(
-    source: Path | str,
-    splits: Mapping[str, Iterable[Sentence]],
-    lists: Mapping[str, Iterable[str]] = {},
-    *,
-    paragraphs: bool = False,
-) -> Annotations:
-    """The videos of each split with their captions.
+class Split(NamedTuple):
+    """What annotation files say of a split.
 
     Args:
-        source: the folder of the annotation files, for messages.
-        splits: by name, sentences in the order of the files; those of videos that are not in the split are ignored.
-        lists: by split, its videos; where there is no list, those of the sentences.
-        paragraphs: join the sentences of a video into one caption.
-
-    Raises:
-        DataError: a split without a captioned video, or a video in two splits.
-
-    Examples:
-        >>> sentences = [Sentence("a", "a  dog"), Sentence("a", ""), Sentence("a", "it runs")]
-        >>> annotations = captioned("annotations", {"test": sentences}, {"test": ["a", "b"]}, paragraphs=True)
-        >>> annotations.splits["test"], annotations.uncaptioned, annotations.wordless
-        ((CaptionedVideo(id='a', captions=('a dog it runs',), moments=()),), {'test': ('b',)}, 1)
+        name: train, val or test.
+        sentences: in the order of the files; those of videos that are not in the split are ignored.
+        videos: the ids of its list; None where there is no list: those of the sentences.
     """
-    captioned_splits: dict[str, tuple[CaptionedVideo, ...]] = {}
-    without: dict[str, tuple[str, ...]] = {}
-    wordless = 0
-    owner: dict[str, str] = {}
-    for split, sentences in splits.items():
-        by_video = defaultdict[str, list[Sentence]](list)
-        for sentence in sentences:
-            by_video[str(sentence.video)].append(sentence)
-        videos, empty = [], []
-        for video_id in dict.fromkeys(lists.get(split, by_video)):
-            if owner.setdefault(video_id, split) != split:
-                raise DataError(f"{source}: video {short(video_id)} is in {owner[video_id]} and in {split}.")
-            lines = [(" ".join(str(text).split()), moment) for _, text, moment in by_video.get(video_id, ())]
-            said = [(text, moment) for text, moment in lines if any(map(str.isalnum, text))]
-            wordless += len(lines) - len(said)
-            if said:
-                texts = tuple(text for text, _ in said)
-                moments = tuple(moment for _, moment in said if moment is not None)
-                videos.append(CaptionedVideo(video_id, (" ".join(texts),) if paragraphs else texts, moments))
-            else:
-                empty.append(video_id)
-        if not videos:
-            raise DataError(f"{source}: none of the {len(empty)} videos of {split} has a caption.")
-        captioned_splits[split] = tuple(videos)
-        if empty:
-            without[split] = tuple(empty)
-    return Annotations(captioned_splits, without, wordless)
+
+    name: str
+    sentences: Iterable[Sentence]
+    videos: Iterable[str] | None = None
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A public text-to-video benchmark; its name and its title stand in the registry.
+
+    Args:
+        splits: reads its annotation files, from their folder.
+        max_words: rows of text features kept, as CLIP4Clip and its successors set it.
+        preset: the configuration that is trained on it.
+        untrimmed: videos are long and each sentence is a query, with its moment: partially relevant video retrieval.
+        paragraphs: all sentences of a video, joined, are its one query.
+    """
+
+    splits: Callable[[Path], Iterable[Split]]
+    max_words: int
+    preset: str
+    untrimmed: bool = False
+    paragraphs: bool = False
+
+    def read(self, folder: Path) -> Annotations:
+        """The videos of each split with their captions, from the annotation files in a folder.
+
+        Raises:
+            DataError: a file is missing or of another form, a split has no captioned video, or a video is in two.
+
+        Examples:
+            >>> sentences = [Sentence("a", "a  dog"), Sentence("a", ""), Sentence("a", "it runs")]
+            >>> split = Split("test", sentences, ["a", "b"])
+            >>> annotations = Benchmark(lambda folder: [split], 32, "best-toy", paragraphs=True).read(Path())
+            >>> annotations.splits["test"], annotations.uncaptioned, annotations.wordless
+            ((CaptionedVideo(id='a', captions=('a dog it runs',), moments=()),), {'test': ('b',)}, 1)
+        """
+        captioned: dict[str, tuple[CaptionedVideo, ...]] = {}
+        without: dict[str, tuple[str, ...]] = {}
+        wordless = 0
+        owner: dict[str, str] = {}
+        for split, sentences, listed in list(self.splits(folder)):  # every file is read before any is judged
+            by_video = defaultdict[str, list[Sentence]](list)
+            for sentence in sentences:
+                by_video[str(sentence.video)].append(sentence)
+            videos, empty = [], []
+            for video in dict.fromkeys(by_video if listed is None else listed):
+                if owner.setdefault(video, split) != split:
+                    raise DataError(f"{folder}: video {short(video)} is in {owner[video]} and in {split}.")
+                lines = [(" ".join(str(text).split()), moment) for _, text, moment in by_video.get(video, ())]
+                said = [(text, moment) for text, moment in lines if any(map(str.isalnum, text))]
+                wordless += len(lines) - len(said)
+                if said:
+                    texts = tuple(text for text, _ in said)
+                    moments = tuple(moment for _, moment in said if moment is not None)
+                    videos.append(CaptionedVideo(video, (" ".join(texts),) if self.paragraphs else texts, moments))
+                else:
+                    empty.append(video)
+            if not videos:
+                raise DataError(f"{folder}: none of the {len(empty)} videos of {split} has a caption.")
+            captioned[split] = tuple(videos)
+            if empty:
+                without[split] = tuple(empty)
+        return Annotations(captioned, without, wordless)
+
+
+BENCHMARKS: Registry[Benchmark] = Registry("benchmark")
 
 
 def find_file(folder: Path, *names: str) -> Path:

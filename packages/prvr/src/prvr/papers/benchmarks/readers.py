@@ -17,21 +17,13 @@ from typing import Any
 from prvr.corpora.annotations import numbered_lines, read_json, read_text
 from prvr.data.layout import Moment
 from prvr.errors import DataError
-from prvr.papers.benchmarks.definition import (
-    BENCHMARKS,
-    Annotations,
-    Benchmark,
-    Sentence,
-    captioned,
-    find_file,
-    read_list,
-)
+from prvr.papers.benchmarks.definition import BENCHMARKS, Benchmark, Sentence, Split, find_file, read_list
 from prvr.reading import SMALL, read_bytes, short
 
 _LSMDC_COLUMNS = ("clip id", "start aligned", "end aligned", "start extracted", "end extracted", "sentence")
 
 
-def read_msrvtt(folder: Path, train: str = "MSRVTT_train.9k.csv") -> Annotations:
+def read_msrvtt(folder: Path, train: str = "MSRVTT_train.9k.csv") -> Iterator[Split]:
     """Reads MSR-VTT, the 1k-A split: `MSRVTT_data.json`, the training list and `MSRVTT_JSFUSION_test.csv`.
 
     Training videos have all their captions (20), test videos the one in the CSV file; their other captions in the JSON
@@ -42,10 +34,9 @@ def read_msrvtt(folder: Path, train: str = "MSRVTT_train.9k.csv") -> Annotations
     """
     with _content(folder, "MSRVTT_data.json", dict, "'sentences', each with video_id and caption") as content:
         sentences = [Sentence(entry["video_id"], entry["caption"]) for entry in content["sentences"]]
-    train_ids = [row["video_id"] for row in _rows(find_file(folder, train), "video_id")]
+    yield Split("train", sentences, [row["video_id"] for row in _rows(find_file(folder, train), "video_id")])
     rows = _rows(find_file(folder, "MSRVTT_JSFUSION_test.csv"), "video_id", "sentence")
-    test = [Sentence(row["video_id"], row["sentence"]) for row in rows]
-    return captioned(folder, {"train": sentences, "test": test}, {"train": train_ids})
+    yield Split("test", [Sentence(row["video_id"], row["sentence"]) for row in rows])
 
 
 @contextmanager
@@ -81,7 +72,7 @@ def _rows(path: Path, *columns: str) -> Sequence[Mapping[str, str]]:
     return rows
 
 
-def read_lsmdc(folder: Path) -> Annotations:
+def read_lsmdc(folder: Path) -> Iterator[Split]:
     """Reads LSMDC: `LSMDC16_annos_training.csv`, `LSMDC16_annos_val.csv`, `LSMDC16_challenge_1000_publictect.csv`.
 
     The files are called CSV, but their six columns are separated by tabs, without a header, and quotation marks have
@@ -96,9 +87,8 @@ def read_lsmdc(folder: Path) -> Annotations:
         # the public file is indeed called "publictect"
         "test": ("LSMDC16_challenge_1000_publictect.csv", "LSMDC16_challenge_1000_publictest.csv"),
     }
-    splits = dict[str, list[Sentence]]()
     for split, names in files.items():
-        path, splits[split] = find_file(folder, *names), []
+        path, sentences = find_file(folder, *names), list[Sentence]()
         for number, line in numbered_lines(path):
             fields = line.strip().split("\t")
             if len(fields) != len(_LSMDC_COLUMNS):
@@ -106,11 +96,11 @@ def read_lsmdc(folder: Path) -> Annotations:
                     f"{path}, line {number}: {len(fields)} columns separated by tabs, expected "
                     f"{len(_LSMDC_COLUMNS)}: {', '.join(_LSMDC_COLUMNS)}."
                 )
-            splits[split].append(Sentence(fields[0].strip(), fields[-1]))
-    return captioned(folder, splits)
+            sentences.append(Sentence(fields[0].strip(), fields[-1]))
+        yield Split(split, sentences)
 
 
-def read_didemo(folder: Path) -> Annotations:
+def read_didemo(folder: Path) -> Iterator[Split]:
     """Reads DiDeMo: `train_data.json`, ..., and the lists `train_list.txt`, ..., for train, val and test.
 
     A file is an array of entries with `video` (a file name), `description` and the annotators' `times`, which are not
@@ -119,15 +109,13 @@ def read_didemo(folder: Path) -> Annotations:
     Raises:
         DataError: a file is missing or of another form.
     """
-    splits, lists = {}, {}
     for split in ("train", "val", "test"):
         with _content(folder, f"{split}_data.json", list, "entries with video and description") as content:
-            splits[split] = [Sentence(entry["video"], entry["description"]) for entry in content]
-        lists[split] = read_list(find_file(folder, f"{split}_list.txt"))
-    return captioned(folder, splits, lists, paragraphs=True)
+            sentences = [Sentence(entry["video"], entry["description"]) for entry in content]
+        yield Split(split, sentences, read_list(find_file(folder, f"{split}_list.txt")))
 
 
-def read_activitynet(folder: Path) -> Annotations:
+def read_activitynet(folder: Path) -> Iterator[Split]:
     """Reads ActivityNet Captions: `train.json`, and `val_1.json` as the split "test", on which papers report.
 
     A file maps `v_ID` to `duration`, `timestamps` and `sentences`; all sentences of a video, joined, are its one query.
@@ -137,15 +125,13 @@ def read_activitynet(folder: Path) -> Annotations:
         DataError: a file is missing or of another form.
     """
     files = {"train": ("train.json", "train_ids.json"), "test": ("val_1.json", "val_ids.json")}
-    splits, lists = {}, {}
     for split, (captions, ids) in files.items():
         with _content(folder, captions, dict, "{v_ID: {sentences: [...]}}") as content:
-            splits[split] = [Sentence(video, text) for video, entry in content.items() for text in entry["sentences"]]
-        lists[split] = map(str, read_json(folder / ids, list) if (folder / ids).is_file() else content)
-    return captioned(folder, splits, lists, paragraphs=True)
+            sentences = [Sentence(video, text) for video, entry in content.items() for text in entry["sentences"]]
+        yield Split(split, sentences, map(str, read_json(folder / ids, list) if (folder / ids).is_file() else content))
 
 
-def read_youcook2(folder: Path) -> Annotations:
+def read_youcook2(folder: Path) -> Iterator[Split]:
     """Reads YouCook2: `youcookii_annotations_trainval.json`; its validation videos as the split "test" (CaptAin).
 
     `database` maps a video to its `subset`, `duration` and `annotations`, each with `segment`, in seconds, and
@@ -154,24 +140,24 @@ def read_youcook2(folder: Path) -> Annotations:
     Raises:
         DataError: the file is missing or of another form.
     """
-    splits: dict[str, list[Sentence]] = {"train": [], "test": []}
-    lists: dict[str, list[str]] = {"train": [], "test": []}
+    splits: dict[str, dict[str, Any]] = {"train": {}, "test": {}}
     form = (
         "'database', of each video with subset (training or validation), duration and annotations, each with segment "
         "and sentence"
     )
     with _content(folder, "youcookii_annotations_trainval.json", dict, form) as content:
         for video, entry in content["database"].items():
-            split = {"training": "train", "validation": "test"}[entry["subset"]]
-            lists[split].append(video)
-            splits[split] += [
+            splits[{"training": "train", "validation": "test"}[entry["subset"]]][video] = entry
+        for split, videos in splits.items():
+            sentences = [
                 Sentence(video, part["sentence"], _moment(part["segment"], entry["duration"]))
+                for video, entry in videos.items()
                 for part in entry["annotations"]
             ]
-    return captioned(folder, splits, lists)
+            yield Split(split, sentences, videos)
 
 
-def read_uca(folder: Path) -> Annotations:
+def read_uca(folder: Path) -> Iterator[Split]:
     """Reads UCA, sentences of UCF-Crime's surveillance videos: `UCFCrime_Train.json`, `_Val.json` and `_Test.json`.
 
     A file maps a video to `duration`, `timestamps` and `sentences`, in seconds.
@@ -179,17 +165,15 @@ def read_uca(folder: Path) -> Annotations:
     Raises:
         DataError: a file is missing or of another form.
     """
-    splits, lists = {}, {}
     for split in ("train", "val", "test"):
         form = "{VIDEO: {duration, timestamps: [[START, END], ...], sentences}}"
         with _content(folder, f"UCFCrime_{split}.json", dict, form) as content:
-            lists[split] = list(content)
-            splits[split] = [
+            sentences = [
                 Sentence(video, text, _moment(times, entry["duration"]))
                 for video, entry in content.items()
                 for text, times in zip(entry["sentences"], entry["timestamps"], strict=True)
             ]
-    return captioned(folder, splits, lists)
+        yield Split(split, sentences, content)
 
 
 def _moment(times: Sequence[Any], duration: Any) -> Moment:
@@ -197,7 +181,7 @@ def _moment(times: Sequence[Any], duration: Any) -> Moment:
     return Moment(start, end, float(duration))
 
 
-def read_msvd(folder: Path) -> Annotations:
+def read_msvd(folder: Path) -> Iterator[Split]:
     """Reads MSVD: `raw-captions.pkl` and the lists `train_list.txt`, `val_list.txt` and `test_list.txt`.
 
     The captions are a dictionary from video to captions, each a list of words; `raw-captions.json` may hold the same.
@@ -216,14 +200,14 @@ def read_msvd(folder: Path) -> Annotations:
             if letters > SMALL:  # lists that are shared may stand for more than memory holds
                 raise TypeError(f"more than {SMALL} letters")
             sentences += [Sentence(video, " ".join(words)) for words in lines]
-    videos, lists = set(map(str, content)), {}
+    videos = set(map(str, content))
     for split in ("train", "val", "test"):
-        lists[split] = read_list(find_file(folder, f"{split}_list.txt"))
-        if lost := [video for video in lists[split] if video not in videos]:
+        ids = read_list(find_file(folder, f"{split}_list.txt"))
+        if lost := [video for video in ids if video not in videos]:
             raise DataError(
                 f"{path}: nothing about {len(lost)} videos of {split}_list.txt, among them {short(lost[:3])}."
             )
-    return captioned(folder, dict.fromkeys(lists, sentences), lists)
+        yield Split(split, sentences, ids)
 
 
 def _words(caption: object) -> list[str]:
@@ -256,17 +240,26 @@ def _read_pickle(path: Path) -> Any:
         raise DataError(f"{path}: not a pickle of plain captions ({error}). Download it again.") from error
 
 
-for name, read, max_words, preset, title in (
-    ("msrvtt", read_msrvtt, 32, "msrvtt", "MSR-VTT 1k-A, 9k training videos"),
-    ("msrvtt-7k", partial(read_msrvtt, train="MSRVTT_train.7k.csv"), 32, "msrvtt", "MSR-VTT 1k-A, 7k training videos"),
-    ("lsmdc", read_lsmdc, 32, "lsmdc", "LSMDC"),
-    ("didemo", read_didemo, 64, "didemo", "DiDeMo, paragraphs"),
-    ("activitynet-paragraphs", read_activitynet, 64, "activitynet", "ActivityNet, paragraphs"),
-    ("msvd", read_msvd, 32, "msvd", "MSVD"),
+for name, title, benchmark in (
+    ("msrvtt", "MSR-VTT 1k-A, 9k training videos", Benchmark(read_msrvtt, 32, "diffusionret-msrvtt")),
+    (
+        "msrvtt-7k",
+        "MSR-VTT 1k-A, 7k training videos",
+        Benchmark(partial(read_msrvtt, train="MSRVTT_train.7k.csv"), 32, "diffusionret-msrvtt"),
+    ),
+    ("lsmdc", "LSMDC", Benchmark(read_lsmdc, 32, "diffusionret-lsmdc")),
+    ("didemo", "DiDeMo, paragraphs", Benchmark(read_didemo, 64, "diffusionret-didemo", paragraphs=True)),
+    (
+        "activitynet-paragraphs",
+        "ActivityNet, paragraphs",
+        Benchmark(read_activitynet, 64, "diffusionret-activitynet", paragraphs=True),
+    ),
+    ("msvd", "MSVD", Benchmark(read_msvd, 32, "diffusionret-msvd")),
+    ("youcook2", "YouCook2, a query per sentence", Benchmark(read_youcook2, 30, "hybrid-clip", untrimmed=True)),
+    (
+        "uca",
+        "UCA, surveillance videos, a query per sentence",
+        Benchmark(read_uca, 30, "hybrid-clip", untrimmed=True),
+    ),
 ):
-    BENCHMARKS.register(name, Benchmark(read, max_words, f"diffusionret-{preset}"), title)
-for name, read, title in (
-    ("youcook2", read_youcook2, "YouCook2, a query per sentence"),
-    ("uca", read_uca, "UCA, surveillance videos, a query per sentence"),
-):
-    BENCHMARKS.register(name, Benchmark(read, 30, "hybrid-clip", untrimmed=True), title)
+    BENCHMARKS.register(name, benchmark, title)
