@@ -32,7 +32,8 @@ def read_msrvtt(folder: Path, train: str = "MSRVTT_train.9k.csv") -> Iterator[Sp
     Raises:
         DataError: a file is missing or of another form.
     """
-    with _content(folder, "MSRVTT_data.json", dict, "'sentences', each with video_id and caption") as content:
+    path = find_file(folder, "MSRVTT_data.json")
+    with _content(path, dict, "'sentences', each with video_id and caption") as content:
         sentences = [Sentence(entry["video_id"], entry["caption"]) for entry in content["sentences"]]
     yield Split("train", sentences, [row["video_id"] for row in _rows(find_file(folder, train), "video_id")])
     rows = _rows(find_file(folder, "MSRVTT_JSFUSION_test.csv"), "video_id", "sentence")
@@ -40,19 +41,11 @@ def read_msrvtt(folder: Path, train: str = "MSRVTT_train.9k.csv") -> Iterator[Sp
 
 
 @contextmanager
-def _content(folder: Path, name: str, kind: type, form: str) -> Iterator[Any]:
-    """The content of a JSON file; says what it has to look like where it cannot be read."""
-    path = find_file(folder, name)
-    content = read_json(path, kind)
-    with _expected(path, form):
-        yield content
-
-
-@contextmanager
-def _expected(path: Path, form: str) -> Iterator[None]:
-    """Says what the content of a file has to look like where it cannot be read."""
+def _content(path: Path, kind: type, form: str) -> Iterator[Any]:
+    """The content of a JSON file or a pickle; says what it has to look like where it cannot be used."""
+    content = _read_pickle(path) if path.suffix.lower() == ".pkl" else read_json(path, kind)
     try:
-        yield
+        yield content
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path}: expected {form} ({error!r}).") from error
 
@@ -110,7 +103,7 @@ def read_didemo(folder: Path) -> Iterator[Split]:
         DataError: a file is missing or of another form.
     """
     for split in ("train", "val", "test"):
-        with _content(folder, f"{split}_data.json", list, "entries with video and description") as content:
+        with _content(find_file(folder, f"{split}_data.json"), list, "entries with video and description") as content:
             sentences = [Sentence(entry["video"], entry["description"]) for entry in content]
         yield Split(split, sentences, read_list(find_file(folder, f"{split}_list.txt")))
 
@@ -126,7 +119,7 @@ def read_activitynet(folder: Path) -> Iterator[Split]:
     """
     files = {"train": ("train.json", "train_ids.json"), "test": ("val_1.json", "val_ids.json")}
     for split, (captions, ids) in files.items():
-        with _content(folder, captions, dict, "{v_ID: {sentences: [...]}}") as content:
+        with _content(find_file(folder, captions), dict, "{v_ID: {sentences: [...]}}") as content:
             sentences = [Sentence(video, text) for video, entry in content.items() for text in entry["sentences"]]
         yield Split(split, sentences, map(str, read_json(folder / ids, list) if (folder / ids).is_file() else content))
 
@@ -145,7 +138,7 @@ def read_youcook2(folder: Path) -> Iterator[Split]:
         "'database', of each video with subset (training or validation), duration and annotations, each with segment "
         "and sentence"
     )
-    with _content(folder, "youcookii_annotations_trainval.json", dict, form) as content:
+    with _content(find_file(folder, "youcookii_annotations_trainval.json"), dict, form) as content:
         for video, entry in content["database"].items():
             splits[{"training": "train", "validation": "test"}[entry["subset"]]][video] = entry
         for split, videos in splits.items():
@@ -167,7 +160,7 @@ def read_uca(folder: Path) -> Iterator[Split]:
     """
     for split in ("train", "val", "test"):
         form = "{VIDEO: {duration, timestamps: [[START, END], ...], sentences}}"
-        with _content(folder, f"UCFCrime_{split}.json", dict, form) as content:
+        with _content(find_file(folder, f"UCFCrime_{split}.json"), dict, form) as content:
             sentences = [
                 Sentence(video, text, _moment(times, entry["duration"]))
                 for video, entry in content.items()
@@ -191,8 +184,7 @@ def read_msvd(folder: Path) -> Iterator[Split]:
         DataError: a file is missing or of another form, or a listed video is not among the captions.
     """
     path = find_file(folder, "raw-captions.pkl", "raw-captions.json", "raw_captions.pkl", "raw_captions.json")
-    content = read_json(path, dict) if path.suffix == ".json" else _read_pickle(path)
-    with _expected(path, "{video: [[word, ...], ...]}"):
+    with _content(path, dict, "{video: [[word, ...], ...]}") as content:
         sentences, letters = list[Sentence](), 0
         for video, captions in content.items():
             lines = [_words(caption) for caption in captions]
