@@ -152,9 +152,8 @@ def _judged(row: Row, verdict: Verdict | None) -> tuple[str, ...]:
             return ""
         return f"{difference.value:+.1f} [{difference.interval.low:.1f}, {difference.interval.high:.1f}]"
 
-    numbers = [verdict.base and verdict.base.p_value, verdict.corrected]
-    p_values = ["" if number is None else f"{number:.3f}" for number in numbers]
     cost = "" if row.cost is None else f"{row.cost:.2f}"
+    p_values = ("", "") if verdict.base is None else (f"{verdict.base.p_value:.3f}", f"{verdict.corrected:.3f}")
     return (cost, interval(verdict.base), *p_values, interval(verdict.control), verdict.text)
 
 
