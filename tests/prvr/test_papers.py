@@ -211,6 +211,8 @@ class TestFiles:
             read_table(written(tmp_path, rows=[{"name": "a"}, {"name": "a"}]))
         with pytest.raises(ConfigError, match="`over` goes with stage, evaluate or plot"):
             read_table(written(tmp_path, rows=[{"name": "a", "plot": {"what": "frames"}}]))
+        with pytest.raises(ConfigError, match=r"sweep: unknown column of the table 'r5'\. Known: r1, sumr, v2t_r1"):
+            read_table(written(tmp_path, sweep={"xlabel": "x", "column": "r5"}))
         elsewhere = {"near": {"title": "near", "trained_on": "tvrr"}}
         for changes in ({"sets": ["tvrr"]}, {"sets": ["near"], "data_sets": elsewhere}):
             table = read_table(written(tmp_path, rows=[{"name": "a"}], **changes))

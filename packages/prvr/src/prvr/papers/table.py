@@ -216,9 +216,11 @@ class Table:
             raise InputError("search: expected one key, and only rows that train with its values")
         if self.rule is not None and not self.rows[0].is_arm:
             raise InputError(f"arms: {self.rows[0].name!r} is the base, as the first of them: it must run and be shown")
-        for column in (*self.columns, *([self.sweep.column] if self.sweep else [])):
+        for column in self.columns:
             if column not in COLUMNS:
                 raise InputError(unknown_name("column", column, COLUMNS))
+        if self.sweep is not None and self.sweep.column not in self.columns:
+            raise InputError(f"sweep: {unknown_name('column of the table', self.sweep.column, self.columns)}")
         for place, row in enumerate(self.rows):
             above = names[:place]
             for what in ("over", "control", "teacher"):
