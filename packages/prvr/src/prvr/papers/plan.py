@@ -74,9 +74,7 @@ def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -
         logger.warning("%s: the operations of a step cannot be counted: %s", run.key, operations)
         operations = None
     steps = None if videos is None else train.epochs * math.ceil(videos / train.batch_size)
-    seconds = None
-    if device is not None and train.epochs:
-        seconds = _seconds_of_a_step(config, captions, torch.device(device))
+    seconds = None if device is None or not train.epochs else _seconds_of_a_step(config, captions, device)
     return Cost(parameters, operations, steps, seconds)
 
 
@@ -196,7 +194,7 @@ def _counts(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int)
     return sum(p.numel() for module in (retriever, objective) for p in module.parameters()), operations
 
 
-def _seconds_of_a_step(config: Config, captions: int, device: torch.device) -> float:
+def _seconds_of_a_step(config: Config, captions: int, device: torch.device | str) -> float:
     """The mean time of a few training steps on random numbers, videos and queries as long as the model reads."""
     from torch.utils.benchmark import Timer  # here, since it may print what it finds of CUDA
 

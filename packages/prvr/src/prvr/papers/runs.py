@@ -1,7 +1,7 @@
 """What a table runs: for every row, data set and seed a resolved configuration, and a key that names it."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -98,9 +98,14 @@ class Run:
         return f"{self.arm}-{self.seed}"
 
     @property
+    def chain(self) -> "list[Run]":
+        """The runs that must be there before it, one built on the other, and the run itself."""
+        return [*([] if self.over is None else self.over.chain), self]
+
+    @property
     def depth(self) -> int:
         """How many runs must be there before it."""
-        return 0 if self.over is None else self.over.depth + 1
+        return len(self.chain) - 1
 
 
 @dataclass(frozen=True)
@@ -167,13 +172,7 @@ def cells_of(
 
 def distinct_runs(cells: Sequence[Cell]) -> list[Run]:
     """The runs of some cells, each once, after those that they build on."""
-
-    def with_parents(run: Run) -> Iterator[Run]:
-        if run.over is not None:
-            yield from with_parents(run.over)
-        yield run
-
-    everything = {run.key: run for cell in cells if cell.run is not None for run in with_parents(cell.run)}
+    everything = {run.key: run for cell in cells if cell.run is not None for run in cell.run.chain}
     return sorted(everything.values(), key=lambda run: run.depth)
 
 
