@@ -117,7 +117,7 @@ def own_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 STAGES = {
-    "diffusion over clips and frames": lambda first: [diffusion(first, tokens="both", unit_length=True)],
+    "diffusion": lambda first: [diffusion(first)],
     "a stage that reads registers": lambda first: [RegisterStage()],
     "training-free": lambda first: [TrainingFreeStage(TrainingFreeSettings(weight=0.5, beta=0.3))],
     "words and frames": lambda first: [tokens(combine="replace")],

@@ -1,11 +1,14 @@
 """A split that is re-ranked block by block against plain loops; candidates of training; what must be refused."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from diffusionret import PLAIN, reranking
 from retrievers import MeanPooling
 
 from prvr.data import open_corpus, pack
+from prvr.errors import InputError
 from prvr.evaluation import EvaluationConfig, RetrievalMetrics, encode_split, evaluate
 from prvr.evaluation.metrics import ranks
 from prvr.published.diffusionret.candidate_reranker import CandidateReranker, reranker_inputs
@@ -175,12 +178,14 @@ def test_the_other_rows_of_a_step_are_its_wrong_candidates(split, encoded, direc
     torch.testing.assert_close(pooled, reranker.loss(target, *given, generator=draws[1]))
 
 
-@pytest.mark.parametrize("tokens", ["frames", "clips", "both"])
-def test_rows_of_videos_are_those_asked_for(encoded, tokens) -> None:
-    gallery = VideoEmbedding.cat(encoded.videos)
-    inputs = reranker_inputs(encoded, RerankerConfig(width=WIDTH, tokens=tokens, unit_length=True))
-    wanted = {"frames": [gallery.frames], "clips": [gallery.clips], "both": [gallery.clips, gallery.frames]}[tokens]
-    expected = torch.nn.functional.normalize(torch.cat(wanted, 1), dim=-1)
-    assert torch.equal(inputs.frames, expected)
-    masks = {"clips": torch.ones(gallery.clips.shape[:2], dtype=torch.bool), "frames": gallery.frame_mask}
-    assert torch.equal(inputs.mask, torch.cat([masks[part] for part in masks if tokens in (part, "both")], 1))
+def test_rows_of_videos_are_frames_or_else_clips(encoded) -> None:
+    gallery, config = VideoEmbedding.cat(encoded.videos), RerankerConfig(width=WIDTH)
+    inputs = reranker_inputs(encoded, config)
+    assert torch.equal(inputs.frames, gallery.frames)
+    assert torch.equal(inputs.mask, gallery.frame_mask)
+    clips = reranker_inputs(replace(encoded, videos=[replace(gallery, frames=None, frame_mask=None)]), config)
+    assert torch.equal(clips.frames, gallery.clips)
+    assert clips.mask.shape == gallery.clips.shape[:2]
+    assert clips.mask.all()
+    with pytest.raises(InputError, match="reads frames or clips of videos"):
+        reranker_inputs(replace(encoded, videos=[VideoEmbedding(None, registers=gallery.clips)]), config)

@@ -4,15 +4,16 @@ from pathlib import Path
 
 import numpy as np
 
+from prvr.corpora.corpus_encoders import DRAWN_COLLECTIONS
 from prvr.data import Corpus, pack
-from prvr.toy import COLLECTIONS, load_encoder, read_toy_scenes, render
+from prvr.toy import load_encoder, read_toy_scenes, render
 from prvr.toy.encoder import with_motion
 from prvr.toy.near_misses import relevance
 from prvr.toy.scenes import SPLITS
 
 
 def test_sizes_and_splits(corpus: Corpus, toy_cache: Path) -> None:
-    assert {f"toy-{size}": size for size in SPLITS} == COLLECTIONS
+    assert [*DRAWN_COLLECTIONS.names] == [f"toy-{size}" for size in SPLITS]
     for split, count in SPLITS["tiny"].items():
         with pack(corpus, split, cache_dir=toy_cache / "packed") as packed:
             assert len(packed) == count

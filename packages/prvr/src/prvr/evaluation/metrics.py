@@ -21,6 +21,11 @@ Ties = Literal["worst", "mean", "best"]
 
 RECALLS = (1, 5, 10, 100)
 """The cut-offs that SumR adds up."""
+HEADINGS = {
+    **{f"r{k}": f"R@{k}" for k in RECALLS},
+    **{"sumr": "SumR", "rsum": "Rsum", "mdr": "MdR", "mnr": "MnR"},
+}
+"""What a table calls the fields of `RetrievalMetrics`."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from prvr.evaluation.metrics import RetrievalMetrics
+from prvr.evaluation.metrics import HEADINGS, RetrievalMetrics
 from prvr.evaluation.moments import ExampleQuery
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.zero_shot import Comparison
@@ -244,17 +244,8 @@ def metric_cells(
         columns: the headings.
         others: cells of other columns by their heading; a column that is in neither stays empty.
     """
-    cells = {
-        "queries": f"{metrics.queries:,}",
-        "R@1": f"{metrics.r1:.1f}",
-        "R@5": f"{metrics.r5:.1f}",
-        "R@10": f"{metrics.r10:.1f}",
-        "R@100": f"{metrics.r100:.1f}",
-        "Rsum": f"{metrics.rsum:.1f}",
-        "SumR": f"{metrics.sumr:.1f}",
-        "MdR": f"{metrics.mdr:g}",
-        "MnR": f"{metrics.mnr:.1f}",
-    } | dict(others or {})
+    cells = {heading: f"{getattr(metrics, name):.1f}" for name, heading in HEADINGS.items()}
+    cells |= {"queries": f"{metrics.queries:,}", "MdR": f"{metrics.mdr:g}", **(others or {})}
     return [cells.get(name, "") for name in columns]
 
 

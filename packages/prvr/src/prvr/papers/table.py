@@ -10,17 +10,13 @@ from prvr.config import ConfigError, preset_names, read_yaml_file, validated
 from prvr.config.strict import record
 from prvr.errors import InputError, unknown_name
 from prvr.evaluation.lists import IOUS
-from prvr.evaluation.metrics import RECALLS
+from prvr.evaluation.metrics import HEADINGS, RECALLS
 from prvr.types import Untrained
 
 _TABLES = Path(__file__).with_name("tables")
-_METRICS = {
-    "r1": "R@1", "r5": "R@5", "r10": "R@10", "r100": "R@100",
-    "sumr": "SumR", "rsum": "Rsum", "mdr": "MdR", "mnr": "MnR",
-}  # fmt: skip
 COLUMNS = (
-    _METRICS
-    | {f"v2t_{name}": f"V2T {head}" for name, head in _METRICS.items()}
+    HEADINGS
+    | {f"v2t_{name}": f"V2T {head}" for name, head in HEADINGS.items()}
     | {f"{t}_r{k}_{iou}": f"{t.upper()} R{k}@{iou}" for t in ("svmr", "vcmr") for k in RECALLS for iou in IOUS}
 )
 """Metrics that a column may hold and their headings: text to video; `v2t_` video to text; moments in the query's own

@@ -31,7 +31,7 @@ def pictures_of(corpus: Corpus, split: str, films: Path | None = None) -> Pictur
         films: a folder of video files, looked through with all folders in it.
 
     Returns:
-        None where there are no pictures: no folder is inputs, and the corpus is not drawn.
+        None where there are no pictures: no folder is given, and the corpus is not drawn.
 
     Raises:
         InputError: there is no such folder.

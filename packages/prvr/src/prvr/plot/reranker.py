@@ -82,7 +82,7 @@ def draw_attention(inputs: PlotInput, settings: AttentionSettings) -> Figure:
         name, duration = packed.video_ids[video], float(packed.durations[video])
         labels = [brief(packed.captions[query], 60) for query in queries]
         times = packed.windows[0, queries]
-    timed = reranker.config.tokens != "both" and np.isfinite(duration)  # both: clips come first, then frames
+    timed = np.isfinite(duration)
     rows, columns = weights.shape
     figure = new_figure(10.0, 1.3 + 0.45 * rows)
     axes = figure.subplots()

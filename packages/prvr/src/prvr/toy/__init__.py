@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from prvr.toy.world import *
 
 __all__ = [
-    "COLLECTIONS",
     "EXTENSIONS",
     "JointEncoder",
     "Scenes",

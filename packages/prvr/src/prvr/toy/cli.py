@@ -12,22 +12,15 @@ from prvr.extensions import extension
 
 group = App(name="data", group=CORPORA, help="Make the toy corpus: videos that prvr draws.")
 app.command(group)
-_Size = Annotated[
-    Literal["tiny", "demo", "bench", "large"],
-    Parameter(help="the size of the corpus: 100, 720 or 2700 videos, or 500 more test videos (large)"),
-]
-_Look = Annotated[
-    Literal["day", "dusk", "haze"], Parameter(help="lighting: day, or dusk or haze to test out of domain")
-]
 
 
 @group.command
 def make(
     *,
     output: Annotated[Path, Parameter(metavar="ROOT")],
-    size: _Size = "demo",
+    size: Literal["tiny", "demo", "bench", "large"] = "demo",
     seed: Seed = 0,
-    look: _Look = "day",
+    look: Literal["day", "dusk", "haze"] = "day",
     mp4: bool = False,
 ) -> None:
     """Write the toy corpus to files.
@@ -37,6 +30,8 @@ def make(
 
     Args:
         output: the folder of the corpora
+        size: the size of the corpus: 100, 720 or 2700 videos, or 500 more test videos (large)
+        look: lighting: day, or dusk or haze to test out of domain
         mp4: also write the videos as MP4 files; needs prvr-search
     """
     from prvr.toy import write_corpus

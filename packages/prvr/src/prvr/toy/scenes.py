@@ -107,9 +107,9 @@ def read_toy_scenes(corpus: Corpus) -> dict[str, Scenes]:
         raise DataError(f"{error} Delete the corpus and make it again.") from error
     if not records:
         raise DataError(f"{path}: holds no video. Delete the corpus and make it again.")
-    splits: dict[str, list[_Record]] = {}
+    splits = defaultdict[str, list[_Record]](list)
     for record in records:
-        splits.setdefault(record.split, []).append(record)
+        splits[record.split].append(record)
     return {
         split: Scenes(tuple(line.video for line in lines), tuple(s for line in lines for s in line.sentences))
         for split, lines in splits.items()

@@ -20,9 +20,6 @@ from prvr.toy.scenes import SCENES, SPLITS, Scenes, draw_split, read_toy_scenes,
 from prvr.toy.world import FPS, Video
 
 GENERATOR, VERSION = "prvr.data.synthetic", 4
-COLLECTIONS = {f"toy-{size}": size for size in SPLITS}
-"""Name of the collection of each size."""
-WORKERS = 2
 
 
 def corpus_key() -> str:
@@ -124,7 +121,7 @@ def _write(
 
 def two_at_a_time(work: Callable[[Video], Any], videos: Sequence[Video], progress: Progress | None) -> Iterator[Any]:
     """The results of all videos in order: while one is drawn (numpy), another is encoded (torch) or written."""
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(2) as pool:
         for done, result in enumerate(pool.map(work, videos), 1):
             yield result
             if progress is not None:
@@ -158,7 +155,6 @@ def _frames(corpus: Corpus, split: str, count: int) -> Callable[[str, float, flo
     return frames
 
 
-for _name, _size in COLLECTIONS.items():
-    DRAWN_COLLECTIONS.register(
-        _name, DrawnCollection(GENERATOR, partial(_open, _size), _encoders, _frames), f"the toy corpus, size {_size}"
-    )
+for _size in SPLITS:
+    _collection = DrawnCollection(GENERATOR, partial(_open, _size), _encoders, _frames)
+    DRAWN_COLLECTIONS.register(f"toy-{_size}", _collection, f"the toy corpus, size {_size}")

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -46,29 +45,19 @@ Columns = Int[Tensor, "r k"]
 
 
 def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerInputs:
-    """The embeddings of a split that `config.tokens` and `config.unit_length` select.
+    """The embeddings of a split: of videos their frames, or their clips where they have no frames.
 
     Raises:
-        ValueError: the retriever has no such embeddings, or they have another width than the re-ranker.
+        ValueError: the retriever has neither, or they have another width than the re-ranker.
     """
-    # Copies: what was encoded in inference mode cannot be used in training.
-    text = query_vectors(encoded.text).clone()
     video = VideoEmbedding.cat(encoded.videos)
-    parts, masks = [], []
-    for name, other, rows, mask in (
-        ("clips", "frames", video.clips, None),
-        ("frames", "clips", video.frames, video.frame_mask),
-    ):
-        if config.tokens not in ("both", name):
-            continue
-        if rows is None:
-            raise InputError(f"reranker.tokens={config.tokens!r}: this retriever has no {name} of videos; use {other}")
-        masks.append(rows.new_ones(rows.shape[:2], dtype=torch.bool) if mask is None else mask)
-        parts.append(rows)
-    frames, mask = torch.cat(parts, 1), torch.cat(masks, 1)
+    rows, mask = (video.clips, None) if video.frames is None else (video.frames, video.frame_mask)
+    if rows is None:
+        raise InputError("a re-ranker reads frames or clips of videos, and this retriever has neither")
+    mask = rows.new_ones(rows.shape[:2], dtype=torch.bool) if mask is None else mask.clone()
+    # Copies: what was encoded in inference mode cannot be used in training.
+    text, frames = query_vectors(encoded.text).clone(), rows.clone()
     _expect_embeddings(config.width, text, frames, mask)
-    if config.unit_length:
-        text, frames = F.normalize(text, dim=-1), F.normalize(frames, dim=-1)
     return RerankerInputs(text, frames, mask)
 
 

@@ -102,10 +102,6 @@ class RerankerConfig:
     combine: Literal["add", "alone"] = "add"
     """add: the score plus `weight` times the probability; alone: candidates are ordered by the probability alone, ahead
     of all others."""
-    tokens: Literal["frames", "clips", "both"] = "frames"
-    """The rows of the retriever's videos that are used as frames; both: clips, then frames."""
-    unit_length: bool = False
-    """Scale text and rows to unit length first; then use an `attention_temperature` of about 0.1."""
     score_temperature: Factor = 1.0
     """With `compat.output='released'`: a factor of x_0 before the softmax of the combined score."""
     trained_on: str | None = None
