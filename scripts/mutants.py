@@ -557,6 +557,20 @@ PRVR = (
         "prvr/test_reranking_evaluation.py::test_the_other_rows_of_a_step_are_its_wrong_candidates",
     ),
     Mutant(
+        "prvr_search/films/decode.py",
+        "+ self.origin) / unit)",
+        "+ self.origin) * unit)",
+        "a jump to the beginning of a film",
+        "prvr/test_video_clip.py::test_a_jump_does_not_read_what_comes_before",
+    ),
+    Mutant(
+        "prvr_search/ranking/scores.py",
+        "while True:\n        nearest = backend",
+        "while False:\n        nearest = backend",
+        "a backend that is never asked",
+        "prvr/test_search_backends_index.py::test_only_what_a_backend_names_is_scored",
+    ),
+    Mutant(
         "prvr/stages/matrix.py",
         "new + (gap + 1).where(below, 0)",
         "new",

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from clip_sources import BruteBackend
 from search_files import make_features, make_index, some_videos, tiny_model, without
@@ -60,3 +61,19 @@ def test_final_list_is_the_exact_one(folder: Path, features: VideoFeatures, back
     exact = searched(folder, features, k, "exact")
     assert searched(folder, features, k, backend) == exact
     assert [len(one) for one in exact] == [k] * len(QUERIES)
+
+
+def test_only_what_a_backend_names_is_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    features = make_features(some_videos([4] * 160))
+    with make_index(tmp_path, "zero-shot", features) as index:
+        exact = index.search_many(QUERIES, 160)
+    monkeypatch.setattr(
+        BruteBackend, "nearest", lambda backend, text, vectors: [np.arange(vectors) // backend.clips] * len(text)
+    )
+    with make_index(tmp_path, "zero-shot", features, backend=BruteBackend.name) as index:
+        results = index.search_many(QUERIES, 5)
+        owners = index.snapshot.clip_owners  # one window each
+        named = {index.video_ids[video] for video in owners[: num_candidates(5)]}
+    for result, ranking in zip(results, exact, strict=True):
+        expected = [hit.video_id for hit in ranking.hits if hit.video_id in named]
+        assert [hit.video_id for hit in result.hits] == expected[:5]

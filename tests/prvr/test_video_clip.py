@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pytest
@@ -228,3 +230,21 @@ def test_pictures_after_a_jump_are_those_of_a_decoding_from_the_start(tmp_path: 
             for frame in video.sample(10.0):
                 shown = [one for one in everything if one.time <= clip.start + frame.time + 1e-6][-1]
                 assert np.abs(frame.pixels.astype(int) - shown.pixels).mean() < 20
+
+
+def test_a_jump_does_not_read_what_comes_before(tmp_path: Path) -> None:
+    class Counted(FileIO):
+        total = 0
+
+        def read(self, size: int = -1) -> bytes:  # pyright: ignore[reportIncompatibleMethodOverride]
+            content = super().read(size)
+            self.total += len(content)
+            return content
+
+    noise = np.random.default_rng(0).integers(0, 256, (100, 120, 160, 3), dtype=np.uint8)
+    film = write_video(tmp_path / "noise.mp4", noise, encoder={"g": "10", "crf": "15"})
+    with Counted(film) as file, open_video(cast(BinaryIO, file)) as video:
+        before = file.total
+        (frame,) = islice(video.excerpt(8.55, 9.0, most=1000), 1)
+        assert frame.time == 8.55
+        assert file.total - before < film.stat().st_size / 3
