@@ -61,6 +61,16 @@ class TestTrain:
         assert main(["train", "-q", "--resume", *work.options, "--name", "mine", "--device", "cpu"]) == 0
         assert [run.name for run in (tmp_path / "runs").iterdir()] == ["mine-1"]
 
+    def test_the_next_command_has_the_preset_of_the_data(
+        self, work: SimpleNamespace, tmp_path: Path, toy_root: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Also where the configuration names the retriever."""
+        run = shutil.copytree(work.run, tmp_path / "run")
+        options = ["--preset", "hybrid-toy", "--data-root", str(toy_root), "--data.collection", "toy-tiny"]
+        command = ["train", "-q", "--resume", "--config", str(run / "config.yaml"), "--output", str(run), *options]
+        assert main([*command, "--device", "cpu"]) == 0
+        assert "--preset hybrid-toy" in capsys.readouterr().out
+
     def test_a_preset_by_name_and_a_file_that_is_based_on_one(
         self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
