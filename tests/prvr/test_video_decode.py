@@ -166,6 +166,16 @@ def test_time_begins_where_a_player_does(tmp_path: Path, name: str, start: float
     assert video.warnings == []
 
 
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.ts"])
+def test_a_picture_that_begins_after_the_sound(tmp_path: Path, name: str) -> None:
+    """Until then its first frame stands for the time."""
+    frames, video = sampled(write_film(tmp_path / name, late=20), 10.0)
+    assert video.info.duration == pytest.approx(12.0, abs=0.1)
+    assert video.duration == pytest.approx(12.0, abs=0.1)
+    assert greys(frames[:21]) == pytest.approx([20] * 21, abs=2)
+    assert greys(frames[60:61]) == pytest.approx([20 + 2 * 40], abs=2)
+
+
 @pytest.mark.parametrize("turned", [*product((0, 90, 180, 270), (False, True), (False, True))])
 def test_pictures_stand_upright(tmp_path: Path, turned: tuple[int, bool, bool]) -> None:
     degrees, mirrored, upside_down = turned

@@ -84,8 +84,13 @@ def write_video(
     return path
 
 
-def write_film(path: Path, codec: str = "libx264", sound: str = "aac", options: dict[str, str] | None = None) -> Path:
-    """10 s at 10 frames per second, each of its own grey; second s sounds at 200 + 100 s Hz."""
+def write_film(
+    path: Path, codec: str = "libx264", sound: str = "aac", options: dict[str, str] | None = None, late: int = 0
+) -> Path:
+    """10 s at 10 frames per second, each of its own grey; second s sounds at 200 + 100 s Hz.
+
+    The picture begins `late` frames after the sound.
+    """
     import av
 
     kind = KINDS.get(path.suffix, path.suffix[1:])
@@ -96,7 +101,7 @@ def write_film(path: Path, codec: str = "libx264", sound: str = "aac", options: 
         voice.layout = "mono"
         for number, pixels in enumerate(plain([20 + 2 * number for number in range(10 * FILM_SECONDS)])):
             frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, 10)
+            frame.pts, frame.time_base = number + late, Fraction(1, 10)
             container.mux(pictures.encode(frame))
             times = (np.arange(SOUND_RATE // 10) + number * SOUND_RATE // 10) / SOUND_RATE
             wave = 0.5 * np.sin(2 * np.pi * (200 + 100 * (number // 10)) * times)
