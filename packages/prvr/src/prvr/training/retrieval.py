@@ -34,7 +34,7 @@ from prvr.training.optimizer import build_optimizer
 from prvr.training.record import keep_record
 from prvr.training.run_folder import Run, RunOptions
 from prvr.training.splits import Splits, run_data
-from prvr.training.start import start
+from prvr.training.start import fit_start, start
 from prvr.training.task import Selection
 from prvr.training.trainer import Trainer
 from prvr.types import Batch, Counts, Labels, TextEmbedding, tensors_of, with_tensors
@@ -110,7 +110,9 @@ def train(
         config, run = data.config, data.run
         if splits is None:
             keep_record(run, config.train.precision, config)
-        retriever, objective = start(config, run, data.splits, retriever, objective)
+        if retriever is None:
+            fit_start(config, run, data.splits)
+        retriever, objective = start(config, run, retriever, objective)
         task = RetrievalTask(config, run.accelerator, retriever, objective, data.batches, data.splits.selection)
         steps = len(data.batches)
         optimizer, scheduler = task.optimizer(max(1, steps * config.train.epochs))

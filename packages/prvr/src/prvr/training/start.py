@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 def start(
     config: Config,
     run: Run,
-    splits: Splits,
     retriever: AnyRetriever | None = None,
     objective: Objective | None = None,
 ) -> tuple[AnyRetriever, Objective]:
@@ -30,8 +29,7 @@ def start(
 
     Args:
         config: the configuration of the run.
-        run: its state and its `best/`, where a fit is saved before anything is trained.
-        splits: what `model.start: kernel` is fitted to.
+        run: its state and its `best/`, where a fit is, see `fit_start`.
         retriever, objective: None = what `config` describes; an objective that is given keeps `train.start_from` out.
 
     Raises:
@@ -39,7 +37,7 @@ def start(
         TrainingError: it has other tensors.
     """
     if retriever is None:
-        retriever = _retriever(config, run, splits)
+        retriever = _retriever(config, run)
     if objective is None:
         objective = Objective(config.loss, config.model, retriever.registers, retriever.moment_heads)
         if config.train.start_from is not None and run.state is None:
@@ -57,12 +55,11 @@ def fitted_retriever(
     return retriever
 
 
-def _retriever(config: Config, run: Run, splits: Splits) -> AnyRetriever:
-    """A new retriever, fitted to the training split where it starts from a fit; that of `best/` where a run has one.
+def fit_start(config: Config, run: Run, splits: Splits) -> None:
+    """Fits the retriever that a run starts from to its training split, and saves it in `best/`.
 
-    A resumed run has saved what it started from: a backbone need not be there again.
+    Does nothing where `model.start` asks for no fit, or the run has trained before.
     """
-    is_saved = run.folder.state.exists() and run.folder.best.is_dir()
 
     def fit() -> None:
         with run.stop.at_once():  # nothing is trained yet
@@ -70,11 +67,23 @@ def _retriever(config: Config, run: Run, splits: Splits) -> AnyRetriever:
             retriever = fitted_retriever(config, splits, run.accelerator.device)
         replace_folder(run.folder.best, retriever.save_pretrained)
 
-    if fitted(config) and not is_saved:
+    if fitted(config) and not _is_saved(run):
         in_main(run.accelerator, fit)
+
+
+def _is_saved(run: Run) -> bool:
+    """Whether a run has saved a state, and what it started from or its best epoch."""
+    return run.folder.state.exists() and run.folder.best.is_dir()
+
+
+def _retriever(config: Config, run: Run) -> AnyRetriever:
+    """A new retriever, or that of `best/` where a run starts from a fit, or is resumed and cannot make one again.
+
+    A resumed run has saved what it started from: a backbone need not be there again.
+    """
     torch.manual_seed(derived_seed(config.train.seed, "weights"))
     has_parts = getattr(config.model, "clip", None) is not None or config.model.own_modules
-    if fitted(config) or (is_saved and has_parts):
+    if fitted(config) or (_is_saved(run) and has_parts):
         return load_pretrained(run.folder.best)
     return build_retriever(config.model)
 
