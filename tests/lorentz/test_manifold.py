@@ -169,3 +169,12 @@ def test_scaled_by_geoopt() -> None:
         torch.testing.assert_close(manifold.expmap(x, manifold.logmap(x, y)), y)
         torch.testing.assert_close(manifold.expmap0(manifold.logmap0(y)), y)
         torch.testing.assert_close(manifold.expmap(x, manifold.logmap0back(x))[..., 1:], torch.zeros_like(x[..., 1:]))
+
+
+def test_points_are_made_where_they_are_asked_for() -> None:
+    manifold = Lorentz()
+    assert manifold.origin(3, device="meta").device.type == "meta"
+    assert manifold.random_normal(3, device="meta").device.type == "meta"
+    assert manifold.origin(3).device.type == "cpu"
+    assert manifold.to("meta").origin(3).device.type == "meta"
+    assert manifold.origin(3, device="cpu").device.type == "cpu"

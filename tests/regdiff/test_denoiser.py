@@ -89,3 +89,17 @@ def test_what_a_sampler_prepares_once_changes_neither_registers_nor_gradients(ma
     for ours, plain in zip(*found, strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-12)
         assert plain.any()
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 6), (2, 4, 5), (3, 4, 6), (2, 6), (2, 1, 4, 6)])
+def test_a_condition_of_another_shape_is_refused(shape) -> None:
+    """Also one that was prepared."""
+    denoiser, sample, timestep = RegisterDenoiser(6, steps=5), torch.randn(2, 4, 6), torch.tensor([0, 3])
+    condition = torch.randn(shape)
+    message = rf"condition: got shape \({', '.join(map(str, shape))}\), expected \(2, 4, 6\), or 1"
+    with pytest.raises(ValueError, match=message):
+        denoiser(sample, timestep, condition)
+    if shape[-1] == 6:
+        with pytest.raises(ValueError, match=message):
+            denoiser(sample, timestep, denoiser.prepare_steps(condition, [3])[0])
+    assert denoiser(sample, timestep, torch.randn(2, 1, 6)).shape == sample.shape
