@@ -117,3 +117,22 @@ def test_forward_mode_of_joined_heads_with_and_without_the_bound() -> None:
             )
             along.append(forward_ad.unpack_dual(joined(total, number, 1, most)).tangent)
     torch.testing.assert_close(*along)
+
+
+def test_gradients_of_joined_heads_with_and_without_the_bound() -> None:
+    def plain(total: torch.Tensor, largest: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        time, space = total[..., :1], total[..., 1:]
+        free = c * (time.square() - space.square().sum(-1, keepdim=True))
+        joint = (space / torch.maximum(free, (time / largest).square()).sqrt()).flatten(-2)
+        return torch.cat([(joint.square().sum(-1, keepdim=True) + 1 / c).sqrt(), joint], -1)
+
+    space = torch.randn(2, 3, 3, dtype=torch.float64)
+    time = space.norm(dim=-1, keepdim=True) + torch.tensor([1e-3, 1.0, 5.0], dtype=torch.float64)[:, None]
+    largest = torch.tensor([[[0.5], [2.0], [3.0]]], dtype=torch.float64)
+    inputs = torch.cat([time, space], -1), largest, torch.tensor(0.7, dtype=torch.float64)
+    gradients = []
+    for join in (plain, lambda total, largest, c: joined(total, c, 1, largest)):
+        operands = [x.clone().requires_grad_() for x in inputs]
+        out = join(*operands)
+        gradients.append(torch.autograd.grad((out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum(), operands))
+    torch.testing.assert_close(*gradients)
