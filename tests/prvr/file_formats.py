@@ -11,7 +11,7 @@ from reports import make_report
 
 from prvr.config import BlockConfig, ModelConfig, dump_config, load_config
 from prvr.corpora.corpus_encoders import read_sentences, write_sentences
-from prvr.data import Caption, Moment, PackedSplit, PackSettings, TextData, open_corpus, pack, write_layout
+from prvr.data import Caption, MomentTimes, PackedSplit, PackSettings, TextData, open_corpus, pack, write_layout
 from prvr.evaluation import RetrievalMetrics
 from prvr.evaluation.compare import compare, comparison_table
 from prvr.evaluation.report import GroupMetrics, TagMetrics
@@ -63,7 +63,7 @@ def written_corpus(root: Path) -> Path:
         root / "col",
         TextData(
             captions=captions,
-            moments={c.id: Moment(0.0, 1.0, 2.0) for c in some},
+            moments={c.id: MomentTimes(0.0, 1.0, 2.0) for c in some},
             relevance={c.id: ["one", "two"] for c in some},
             tags={c.id: ["tag"] for c in some},
         ),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from prvr.data import Caption, DataError, Moment, TextData, open_corpus, pack, write_layout
+from prvr.data import Caption, DataError, MomentTimes, TextData, open_corpus, pack, write_layout
 from prvr.data.layout import read_captions, read_moments, read_relevance, read_tags
 
 
@@ -29,7 +29,7 @@ def test_lines_of_captions_moments_relevance_and_tags(tmp_path: Path) -> None:
         Caption("b#enc#1", "b", "again"),
     )
     row = '{"split": "test", "cap_id": "a#enc#0", "vid": "a", "duration": 9, "ts": [5.5, 2], "kind": "v"}\n'
-    assert read_moments(file(tmp_path, row)) == {"a#enc#0": Moment(2.0, 5.5, 9.0)}
+    assert read_moments(file(tmp_path, row)) == {"a#enc#0": MomentTimes(2.0, 5.5, 9.0)}
     row = '{"cap_id": "a#enc#0", "vids": ["a", "b"]}\n'
     assert read_relevance(file(tmp_path, row)) == {"a#enc#0": {"a": 1, "b": 1}}
     row = '{"cap_id": "a#enc#0", "tags": ["new [word]", "seen", "seen"]}\n'
@@ -63,7 +63,7 @@ def make(root: Path, name: str = "col", feature: str = "frames", **more: Any) ->
 
 def test_a_split_has_its_gallery_in_order_and_relevance_within_it(tmp_path: Path) -> None:
     tags = {"b#enc#0": ("seen", "long"), "x#enc#0": {"seen"}}
-    make(tmp_path, relevance={"b#enc#0": ["a", "x"]}, moments={"a#enc#0": Moment(0.0, 1.0, 2.0)}, tags=tags)
+    make(tmp_path, relevance={"b#enc#0": ["a", "x"]}, moments={"a#enc#0": MomentTimes(0.0, 1.0, 2.0)}, tags=tags)
     corpus = open_corpus(tmp_path, "col")
     split = corpus.split("test")
     assert corpus.splits == ("test", "train")

@@ -10,7 +10,7 @@ from commands import cells, explained
 
 from prvr.cli import main
 from prvr.corpora.ground_truth import convert_moments
-from prvr.data import Moment
+from prvr.data import MomentTimes
 from prvr.data.corpus import open_texts
 from prvr.data.layout import read_moments
 
@@ -82,13 +82,13 @@ FORMS = [tvr, lighthouse, activitynet, charades]
 def test_every_published_form(form: Callable[[Path, Said], list[Path]], corpus: Path, tmp_path: Path) -> None:
     report = convert_moments(corpus, form(tmp_path, [one for some in SAID.values() for one in some]))
     assert read_moments(report.path) == {
-        f"{video}#enc#{number}": Moment(start, end, long)
+        f"{video}#enc#{number}": MomentTimes(start, end, long)
         for some in SAID.values()
         for number, (video, _, start, end, long) in enumerate(some)
     }
     assert report.counts["captions"] == report.counts["with a moment"] == {"test": 2, "train": 2}
     assert not report.notes
-    assert open_texts(corpus).split("test").moments["v_c#enc#1"] == Moment(7.0, 8.0, 9.0)
+    assert open_texts(corpus).split("test").moments["v_c#enc#1"] == MomentTimes(7.0, 8.0, 9.0)
 
 
 def test_what_has_no_moment_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from prvr.data import (
     Caption,
     Corpus,
     DataError,
-    Moment,
+    MomentTimes,
     PackedSplit,
     PackSettings,
     TextData,
@@ -50,7 +50,7 @@ def features() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
 def corpus_of(root: Path, videos: dict | None = None, queries: dict | None = None, tags: Any = None) -> Corpus:
     default = features()
     captions = {"test": [Caption(f"{v}#enc#{k}#+", v, f"text {k}") for v, k in CAPTIONS]}
-    moments, relevance = {"edge#enc#1#+": Moment(1.0, 2.0, 9.0)}, {"one#enc#1#+": ["edge", "elsewhere"]}
+    moments, relevance = {"edge#enc#1#+": MomentTimes(1.0, 2.0, 9.0)}, {"one#enc#1#+": ["edge", "elsewhere"]}
     texts = TextData(captions=captions, moments=moments, relevance=relevance, tags=tags)
     videos, queries = videos or default[0], queries or default[1]
     write_layout(root / "col", texts, videos=videos.items(), queries=queries.items())

@@ -10,7 +10,7 @@ from retrievers import MeanPooling
 from torch import nn
 
 from prvr.config import ModelConfig
-from prvr.data import Caption, Moment, PackSettings, TextData, open_corpus, pack, write_layout
+from prvr.data import Caption, MomentTimes, PackSettings, TextData, open_corpus, pack, write_layout
 from prvr.data.packed import Moments
 from prvr.errors import DataError
 from prvr.evaluation import (
@@ -71,7 +71,7 @@ def planted(tmp_path_factory):
     captions = [Caption(query, query[0], f"asks for {query[0]}") for query in ASKED]
     for caption in captions:
         length, start, stop = PLANTED[caption.video_id]
-        moments[caption.id] = Moment(2.0 * start, 2.0 * stop, 2.0 * length)
+        moments[caption.id] = MomentTimes(2.0 * start, 2.0 * stop, 2.0 * length)
     queries = [(query, np.eye(5)[[ids.index(query[0])]]) for query in ASKED]
     texts = TextData(captions={"test": captions}, moments=moments, tags=TAGS)
     write_layout(root / "planted", texts, videos=videos.items(), queries=queries)

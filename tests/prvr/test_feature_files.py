@@ -14,7 +14,7 @@ from commands import explained
 from prvr.cli import main
 from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.corpora.feature_files import convert_features, list_features, read_features
-from prvr.data import DataError, Moment, open_corpus, pack
+from prvr.data import DataError, MomentTimes, open_corpus, pack
 from prvr.encoders import open_featurizer
 from prvr.evaluation import EvaluationReport
 
@@ -91,7 +91,7 @@ def test_own_ids_are_given_back_and_name_one_query_with_several_moments(made: Pa
     test = corpus.split("test")
     own = {test.own_ids[caption.id]: caption for caption in test.captions}
     assert list(own) == [f"q{number}-{caption}" for number in (9, 10, 11) for caption in (0, 1)]
-    assert test.moments[own["q9-1"].id] == Moment(1.0, 3.0, 9.5, ((4.0, 6.5), (7.0, 8.0)))
+    assert test.moments[own["q9-1"].id] == MomentTimes(1.0, 3.0, 9.5, ((4.0, 6.5), (7.0, 8.0)))
     labels = [{"query_id": "q10-0", "gt_video_ids": ["day 0/v.10", own["q11-0"].video_id]}]
     (made / "labels.json").write_text(json.dumps(labels))
     assert main(["convert", "labels", str(corpus.folder), str(made / "labels.json")]) == 0

@@ -19,7 +19,7 @@ from runs_of_retrievers import write_run
 from torch import Tensor
 
 from prvr.cli import main
-from prvr.data import Caption, Moment, PackSettings, TextData, open_corpus, pack, write_layout
+from prvr.data import Caption, MomentTimes, PackSettings, TextData, open_corpus, pack, write_layout
 from prvr.evaluation import EvaluationConfig, EvaluationReport, evaluate
 from prvr.evaluation.lists import IOUS, positives_places
 from prvr.evaluation.significance import bootstrap_intervals
@@ -60,7 +60,7 @@ def split(tmp_path_factory: pytest.TempPathFactory) -> Any:
         stop = start + 2.0 * generator.integers(1, 7)
         timed = not caption.id.endswith("#2")
         more = ((30.0, 36.0), (2.0, 8.0))[: int(caption.id[1:-2]) % 3] if timed else ()
-        moments[caption.id] = Moment(*(start, stop) if timed else (np.nan, np.nan), SECONDS, more)
+        moments[caption.id] = MomentTimes(*(start, stop) if timed else (np.nan, np.nan), SECONDS, more)
     relevance = {f"v{v}#0": {f"v{v}", f"v{(v + 1) % VIDEOS}"} for v in range(VIDEOS)}
     write_layout(
         root / "mine",

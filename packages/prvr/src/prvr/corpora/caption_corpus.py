@@ -14,7 +14,7 @@ from prvr.corpora.corpus_encoders import CorpusEncoders, Progress, joint_side, w
 from prvr.corpora.user_captions import SPLITS, Problems, SplitShares, UserCaption, plain_ids, read_table, split_videos
 from prvr.data.corpus import Corpus
 from prvr.data.hashes import hash_file
-from prvr.data.layout import Caption, Moment, TextData
+from prvr.data.layout import Caption, MomentTimes, TextData
 from prvr.encoders import TextFeaturizer, VideoFeatures
 from prvr.errors import DataError
 from prvr.reading import LARGE, parse_json, read_text
@@ -215,7 +215,7 @@ class CaptionLine:
 
     caption: UserCaption
     video: str
-    moment: Moment
+    moment: MomentTimes
     cut: bool
 
     def joined(self, other: "CaptionLine") -> "CaptionLine":
@@ -273,7 +273,7 @@ def match_captions(captions: Sequence[UserCaption], store: VideoFeatures, proble
             problems.add(caption.line, f"{times} lies beyond the end of {video!r}, which is {duration:.2f} s long")
         if start >= duration:  # in that row
             start = duration - row
-        moment = Moment(start, duration if end > duration else end, duration)
+        moment = MomentTimes(start, duration if end > duration else end, duration)
         line = CaptionLine(caption, video, moment, cut=end > duration)
         key = (video, caption.text, caption.id) if caption.id else (video, *caption.content[1:])
         lines[key] = lines[key].joined(line) if key in lines else line

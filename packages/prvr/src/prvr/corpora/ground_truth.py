@@ -15,7 +15,7 @@ from prvr.corpora.annotations import Conversion, lengths, numbered_lines, read_j
 from prvr.corpora.caption_corpus import source_videos
 from prvr.data.atomic import write_file
 from prvr.data.corpus import Corpus, open_texts
-from prvr.data.layout import Caption, Moment, moment_row, read_captions, read_own_ids
+from prvr.data.layout import Caption, MomentTimes, moment_row, read_captions, read_own_ids
 from prvr.errors import DataError
 from prvr.reading import parse_json, short
 
@@ -59,7 +59,7 @@ def convert_moments(folder: Path | str, files: Sequence[Path | str]) -> Conversi
         start, end = next(iter(matches)) if len(matches) == 1 else (nan, nan)
         if len(matches) != 1:
             problems[_AMBIGUOUS if matches else _UNMATCHED][split].append(caption.id)
-        row = moment_row(split, caption, Moment(start, end, durations[video]))
+        row = moment_row(split, caption, MomentTimes(start, end, durations[video]))
         if rows.setdefault(caption.id, row)["ts"] != row["ts"]:  # splits may share captions: published ones do
             raise DataError(f"caption {short(caption.id)} is in two splits, with different sentences. Rename one.")
     if all(row["ts"] is None for row in rows.values()):

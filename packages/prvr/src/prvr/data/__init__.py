@@ -18,7 +18,7 @@ __all__ = [
     "Corpus",
     "DataError",
     "FeatureReader",
-    "Moment",
+    "MomentTimes",
     "PackSettings",
     "PackedSplit",
     "Split",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from prvr.data.features import FeatureReader, open_features, open_query_features
-from prvr.data.layout import Caption, Moment, read_captions, read_moments, read_own_ids, read_relevance, read_tags
+from prvr.data.layout import Caption, MomentTimes, read_captions, read_moments, read_own_ids, read_relevance, read_tags
 from prvr.errors import DataError
 from prvr.reading import read_object
 
@@ -30,7 +30,7 @@ class Split:
 
     name: str
     captions: tuple[Caption, ...]
-    moments: Mapping[str, Moment] = field(default_factory=dict)
+    moments: Mapping[str, MomentTimes] = field(default_factory=dict)
     relevance: Mapping[str, Collection[str]] = field(default_factory=dict)
     tags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     own_ids: Mapping[str, str] = field(default_factory=dict)

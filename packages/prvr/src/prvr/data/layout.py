@@ -30,7 +30,7 @@ class Caption:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class MomentTimes:
     """The part of a video that a caption speaks of, in seconds, and the length of the whole video.
 
     Start and end are NaN where only the length is known. `more` holds start and end of its further parts.
@@ -76,7 +76,7 @@ def read_captions(path: Path) -> tuple[Caption, ...]:
     return tuple(captions.values())
 
 
-def read_moments(path: Path) -> dict[str, Moment]:
+def read_moments(path: Path) -> dict[str, MomentTimes]:
     """Moments by caption id from ``COL_moments.jsonl`` (cap_id, duration, ts = [start, end]).
 
     Swapped starts and ends are put in order. ``ts`` may be null: then only the length of the video is known. ``more``
@@ -86,13 +86,13 @@ def read_moments(path: Path) -> dict[str, Moment]:
         DataError: a line is no such record, or a caption id is repeated.
     """
     return {
-        row.cap_id: Moment(min(ts), max(ts), row.duration, tuple((min(times), max(times)) for times in row.more))
+        row.cap_id: MomentTimes(min(ts), max(ts), row.duration, tuple((min(times), max(times)) for times in row.more))
         for row in _records(path, _MomentRecord)
         for ts in [row.ts or (nan, nan)]
     }
 
 
-def moment_row(split: str, caption: Caption, moment: Moment) -> dict[str, object]:
+def moment_row(split: str, caption: Caption, moment: MomentTimes) -> dict[str, object]:
     """A line of ``COL_moments.jsonl``, as `read_moments` reads it."""
     row: dict[str, object] = {"split": split, "cap_id": caption.id, "vid": caption.video_id}
     row |= {"duration": moment.duration, "ts": None if isnan(moment.start) else [moment.start, moment.end], "kind": "v"}
@@ -198,7 +198,7 @@ class TextData:
     """
 
     captions: Mapping[str, Sequence[Caption]]
-    moments: Mapping[str, Moment] | None = None
+    moments: Mapping[str, MomentTimes] | None = None
     relevance: Mapping[str, Iterable[str]] | None = None
     tags: Mapping[str, Iterable[str]] | None = None
     own_ids: Mapping[str, str] | None = None

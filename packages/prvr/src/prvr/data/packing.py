@@ -17,7 +17,7 @@ from prvr.config import AnyModelConfig
 from prvr.data.atomic import discard, publish, temporary_folder
 from prvr.data.corpus import TEXT_FILES, Corpus, Split
 from prvr.data.features import FeatureReader, feature_files
-from prvr.data.layout import Caption, Moment
+from prvr.data.layout import Caption, MomentTimes
 from prvr.data.packed import PackedSplit, PackSource, longest_durations
 from prvr.data.packed_files import FILES, FORMAT, STREAM, PackedFiles, PackedWriter
 from prvr.data.sampling import normalise_rows, sample_video
@@ -352,7 +352,7 @@ def _write(
 def _index(split: Split) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Videos and moments of the queries, and the videos of which moments state different lengths."""
     place = {video: i for i, video in enumerate(split.video_ids)}
-    moments = [split.moments.get(caption.id, Moment(math.nan, math.nan, math.nan)) for caption in split.captions]
+    moments = [split.moments.get(caption.id, MomentTimes(math.nan, math.nan, math.nan)) for caption in split.captions]
     owner = np.array([place[caption.video_id] for caption in split.captions], np.int64)
     times = np.array([(m.start, m.end, m.duration) for m in moments], np.float64)
     more = np.array([(q, *parts) for q, m in enumerate(moments) for parts in m.more]).reshape(-1, 3)

@@ -10,7 +10,7 @@ import numpy as np
 
 from prvr.corpora.corpus_encoders import DRAWN_COLLECTIONS, CorpusEncoders, DrawnCollection, Progress
 from prvr.data.corpus import Corpus, open_corpus
-from prvr.data.layout import Caption, Moment, TextData, write_layout
+from prvr.data.layout import Caption, MomentTimes, TextData, write_layout
 from prvr.errors import DataError, InputError
 from prvr.reading import short
 from prvr.toy.encoder import DIM, WORD_DIM, ToyEncoder, ToyText, load_encoder, with_motion
@@ -105,7 +105,7 @@ def _write(
         captions={
             split: [Caption(s.id, s.video_id, s.text) for s in scenes.sentences] for split, scenes in splits.items()
         },
-        moments={s.id: Moment(s.start, s.end, duration[s.video_id]) for s in sentences},
+        moments={s.id: MomentTimes(s.start, s.end, duration[s.video_id]) for s in sentences},
         relevance=relevance(sentences, videos),
         tags={s.id: s.tags for s in sentences},
     )

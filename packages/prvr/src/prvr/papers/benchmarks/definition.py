@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from prvr.config import Registry
 from prvr.corpora.annotations import read_lines
-from prvr.data.layout import Moment
+from prvr.data.layout import MomentTimes
 from prvr.errors import DataError
 from prvr.reading import short
 
@@ -25,7 +25,7 @@ class CaptionedVideo:
 
     id: str
     captions: tuple[str, ...]
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[MomentTimes, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Annotations:
     wordless: int = 0
 
 
-class Sentence(NamedTuple):
+class AnnotatedSentence(NamedTuple):
     """A sentence of an annotation file.
 
     Args:
@@ -54,10 +54,10 @@ class Sentence(NamedTuple):
 
     video: str
     text: str
-    moment: Moment | None = None
+    moment: MomentTimes | None = None
 
 
-class Split(NamedTuple):
+class AnnotatedSplit(NamedTuple):
     """What annotation files say of a split.
 
     Args:
@@ -67,7 +67,7 @@ class Split(NamedTuple):
     """
 
     name: str
-    sentences: Iterable[Sentence]
+    sentences: Iterable[AnnotatedSentence]
     videos: Iterable[str] | None = None
 
 
@@ -83,7 +83,7 @@ class Benchmark:
         paragraphs: all sentences of a video, joined, are its one query.
     """
 
-    splits: Callable[[Path], Iterable[Split]]
+    splits: Callable[[Path], Iterable[AnnotatedSplit]]
     max_words: int
     preset: str
     untrimmed: bool = False
@@ -96,8 +96,8 @@ class Benchmark:
             DataError: a file is missing or of another form, a split has no captioned video, or a video is in two.
 
         Examples:
-            >>> sentences = [Sentence("a", "a  dog"), Sentence("a", ""), Sentence("a", "it runs")]
-            >>> split = Split("test", sentences, ["a", "b"])
+            >>> sentences = [AnnotatedSentence("a", text) for text in ("a  dog", "", "it runs")]
+            >>> split = AnnotatedSplit("test", sentences, ["a", "b"])
             >>> annotations = Benchmark(lambda folder: [split], 32, "best-toy", paragraphs=True).read(Path())
             >>> annotations.splits["test"], annotations.uncaptioned, annotations.wordless
             ((CaptionedVideo(id='a', captions=('a dog it runs',), moments=()),), {'test': ('b',)}, 1)
@@ -107,7 +107,7 @@ class Benchmark:
         wordless = 0
         owner: dict[str, str] = {}
         for split, sentences, listed in list(self.splits(folder)):  # every file is read before any is judged
-            by_video = defaultdict[str, list[Sentence]](list)
+            by_video = defaultdict[str, list[AnnotatedSentence]](list)
             for sentence in sentences:
                 by_video[str(sentence.video)].append(sentence)
             videos, empty = [], []

@@ -15,15 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from prvr.corpora.annotations import numbered_lines, read_json, read_text
-from prvr.data.layout import Moment
+from prvr.data.layout import MomentTimes
 from prvr.errors import DataError
-from prvr.papers.benchmarks.definition import BENCHMARKS, Benchmark, Sentence, Split, find_file, read_list
+from prvr.papers.benchmarks.definition import (
+    BENCHMARKS,
+    AnnotatedSentence,
+    AnnotatedSplit,
+    Benchmark,
+    find_file,
+    read_list,
+)
 from prvr.reading import SMALL, read_bytes, short
 
 _LSMDC_COLUMNS = ("clip id", "start aligned", "end aligned", "start extracted", "end extracted", "sentence")
 
 
-def read_msrvtt(folder: Path, train: str = "MSRVTT_train.9k.csv") -> Iterator[Split]:
+def read_msrvtt(folder: Path, train: str = "MSRVTT_train.9k.csv") -> Iterator[AnnotatedSplit]:
     """Reads MSR-VTT, the 1k-A split: `MSRVTT_data.json`, the training list and `MSRVTT_JSFUSION_test.csv`.
 
     Training videos have all their captions (20), test videos the one in the CSV file; their other captions in the JSON
@@ -34,10 +41,10 @@ def read_msrvtt(folder: Path, train: str = "MSRVTT_train.9k.csv") -> Iterator[Sp
     """
     path = find_file(folder, "MSRVTT_data.json")
     with _content(path, dict, "'sentences', each with video_id and caption") as content:
-        sentences = [Sentence(entry["video_id"], entry["caption"]) for entry in content["sentences"]]
-    yield Split("train", sentences, [row["video_id"] for row in _rows(find_file(folder, train), "video_id")])
+        sentences = [AnnotatedSentence(entry["video_id"], entry["caption"]) for entry in content["sentences"]]
+    yield AnnotatedSplit("train", sentences, [row["video_id"] for row in _rows(find_file(folder, train), "video_id")])
     rows = _rows(find_file(folder, "MSRVTT_JSFUSION_test.csv"), "video_id", "sentence")
-    yield Split("test", [Sentence(row["video_id"], row["sentence"]) for row in rows])
+    yield AnnotatedSplit("test", [AnnotatedSentence(row["video_id"], row["sentence"]) for row in rows])
 
 
 @contextmanager
@@ -65,7 +72,7 @@ def _rows(path: Path, *columns: str) -> Sequence[Mapping[str, str]]:
     return rows
 
 
-def read_lsmdc(folder: Path) -> Iterator[Split]:
+def read_lsmdc(folder: Path) -> Iterator[AnnotatedSplit]:
     """Reads LSMDC: `LSMDC16_annos_training.csv`, `LSMDC16_annos_val.csv`, `LSMDC16_challenge_1000_publictect.csv`.
 
     The files are called CSV, but their six columns are separated by tabs, without a header, and quotation marks have
@@ -81,7 +88,7 @@ def read_lsmdc(folder: Path) -> Iterator[Split]:
         "test": ("LSMDC16_challenge_1000_publictect.csv", "LSMDC16_challenge_1000_publictest.csv"),
     }
     for split, names in files.items():
-        path, sentences = find_file(folder, *names), list[Sentence]()
+        path, sentences = find_file(folder, *names), list[AnnotatedSentence]()
         for number, line in numbered_lines(path):
             fields = line.strip().split("\t")
             if len(fields) != len(_LSMDC_COLUMNS):
@@ -89,11 +96,11 @@ def read_lsmdc(folder: Path) -> Iterator[Split]:
                     f"{path}, line {number}: {len(fields)} columns separated by tabs, expected "
                     f"{len(_LSMDC_COLUMNS)}: {', '.join(_LSMDC_COLUMNS)}."
                 )
-            sentences.append(Sentence(fields[0].strip(), fields[-1]))
-        yield Split(split, sentences)
+            sentences.append(AnnotatedSentence(fields[0].strip(), fields[-1]))
+        yield AnnotatedSplit(split, sentences)
 
 
-def read_didemo(folder: Path) -> Iterator[Split]:
+def read_didemo(folder: Path) -> Iterator[AnnotatedSplit]:
     """Reads DiDeMo: `train_data.json`, ..., and the lists `train_list.txt`, ..., for train, val and test.
 
     A file is an array of entries with `video` (a file name), `description` and the annotators' `times`, which are not
@@ -104,11 +111,11 @@ def read_didemo(folder: Path) -> Iterator[Split]:
     """
     for split in ("train", "val", "test"):
         with _content(find_file(folder, f"{split}_data.json"), list, "entries with video and description") as content:
-            sentences = [Sentence(entry["video"], entry["description"]) for entry in content]
-        yield Split(split, sentences, read_list(find_file(folder, f"{split}_list.txt")))
+            sentences = [AnnotatedSentence(entry["video"], entry["description"]) for entry in content]
+        yield AnnotatedSplit(split, sentences, read_list(find_file(folder, f"{split}_list.txt")))
 
 
-def read_activitynet(folder: Path) -> Iterator[Split]:
+def read_activitynet(folder: Path) -> Iterator[AnnotatedSplit]:
     """Reads ActivityNet Captions: `train.json`, and `val_1.json` as the split "test", on which papers report.
 
     A file maps `v_ID` to `duration`, `timestamps` and `sentences`; all sentences of a video, joined, are its one query.
@@ -120,11 +127,15 @@ def read_activitynet(folder: Path) -> Iterator[Split]:
     files = {"train": ("train.json", "train_ids.json"), "test": ("val_1.json", "val_ids.json")}
     for split, (captions, ids) in files.items():
         with _content(find_file(folder, captions), dict, "{v_ID: {sentences: [...]}}") as content:
-            sentences = [Sentence(video, text) for video, entry in content.items() for text in entry["sentences"]]
-        yield Split(split, sentences, map(str, read_json(folder / ids, list) if (folder / ids).is_file() else content))
+            sentences = [
+                AnnotatedSentence(video, text) for video, entry in content.items() for text in entry["sentences"]
+            ]
+        yield AnnotatedSplit(
+            split, sentences, map(str, read_json(folder / ids, list) if (folder / ids).is_file() else content)
+        )
 
 
-def read_youcook2(folder: Path) -> Iterator[Split]:
+def read_youcook2(folder: Path) -> Iterator[AnnotatedSplit]:
     """Reads YouCook2: `youcookii_annotations_trainval.json`; its validation videos as the split "test" (CaptAin).
 
     `database` maps a video to its `subset`, `duration` and `annotations`, each with `segment`, in seconds, and
@@ -143,14 +154,14 @@ def read_youcook2(folder: Path) -> Iterator[Split]:
             splits[{"training": "train", "validation": "test"}[entry["subset"]]][video] = entry
         for split, videos in splits.items():
             sentences = [
-                Sentence(video, part["sentence"], _moment(part["segment"], entry["duration"]))
+                AnnotatedSentence(video, part["sentence"], _moment(part["segment"], entry["duration"]))
                 for video, entry in videos.items()
                 for part in entry["annotations"]
             ]
-            yield Split(split, sentences, videos)
+            yield AnnotatedSplit(split, sentences, videos)
 
 
-def read_uca(folder: Path) -> Iterator[Split]:
+def read_uca(folder: Path) -> Iterator[AnnotatedSplit]:
     """Reads UCA, sentences of UCF-Crime's surveillance videos: `UCFCrime_Train.json`, `_Val.json` and `_Test.json`.
 
     A file maps a video to `duration`, `timestamps` and `sentences`, in seconds.
@@ -162,19 +173,19 @@ def read_uca(folder: Path) -> Iterator[Split]:
         form = "{VIDEO: {duration, timestamps: [[START, END], ...], sentences}}"
         with _content(find_file(folder, f"UCFCrime_{split}.json"), dict, form) as content:
             sentences = [
-                Sentence(video, text, _moment(times, entry["duration"]))
+                AnnotatedSentence(video, text, _moment(times, entry["duration"]))
                 for video, entry in content.items()
                 for text, times in zip(entry["sentences"], entry["timestamps"], strict=True)
             ]
-        yield Split(split, sentences, content)
+        yield AnnotatedSplit(split, sentences, content)
 
 
-def _moment(times: Sequence[Any], duration: Any) -> Moment:
+def _moment(times: Sequence[Any], duration: Any) -> MomentTimes:
     start, end = sorted(map(float, times))
-    return Moment(start, end, float(duration))
+    return MomentTimes(start, end, float(duration))
 
 
-def read_msvd(folder: Path) -> Iterator[Split]:
+def read_msvd(folder: Path) -> Iterator[AnnotatedSplit]:
     """Reads MSVD: `raw-captions.pkl` and the lists `train_list.txt`, `val_list.txt` and `test_list.txt`.
 
     The captions are a dictionary from video to captions, each a list of words; `raw-captions.json` may hold the same.
@@ -185,13 +196,13 @@ def read_msvd(folder: Path) -> Iterator[Split]:
     """
     path = find_file(folder, "raw-captions.pkl", "raw-captions.json", "raw_captions.pkl", "raw_captions.json")
     with _content(path, dict, "{video: [[word, ...], ...]}") as content:
-        sentences, letters = list[Sentence](), 0
+        sentences, letters = list[AnnotatedSentence](), 0
         for video, captions in content.items():
             lines = [_words(caption) for caption in captions]
             letters += sum(1 + sum(1 + len(word) for word in words) for words in lines)
             if letters > SMALL:  # lists that are shared may stand for more than memory holds
                 raise TypeError(f"more than {SMALL} letters")
-            sentences += [Sentence(video, " ".join(words)) for words in lines]
+            sentences += [AnnotatedSentence(video, " ".join(words)) for words in lines]
     videos = set(map(str, content))
     for split in ("train", "val", "test"):
         ids = read_list(find_file(folder, f"{split}_list.txt"))
@@ -199,7 +210,7 @@ def read_msvd(folder: Path) -> Iterator[Split]:
             raise DataError(
                 f"{path}: nothing about {len(lost)} videos of {split}_list.txt, among them {short(lost[:3])}."
             )
-        yield Split(split, sentences, ids)
+        yield AnnotatedSplit(split, sentences, ids)
 
 
 def _words(caption: object) -> list[str]:
