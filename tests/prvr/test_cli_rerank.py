@@ -64,7 +64,7 @@ class TestTrain:
     def test_the_next_command_has_the_preset_of_the_data(
         self, work: SimpleNamespace, tmp_path: Path, toy_root: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """Also where the configuration names the retriever."""
+        """The configuration may name the retriever, too."""
         run = shutil.copytree(work.run, tmp_path / "run")
         options = ["--preset", "hybrid-toy", "--data-root", str(toy_root), "--data.collection", "toy-tiny"]
         command = ["train", "-q", "--resume", "--config", str(run / "config.yaml"), "--output", str(run), *options]

@@ -94,7 +94,7 @@ def test_what_a_sampler_prepares_once_changes_neither_registers_nor_gradients(ma
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("shape", [(2, 3, 6), (2, 4, 5), (3, 4, 6), (2, 6), (2, 1, 4, 6)])
 def test_a_condition_of_another_shape_is_refused(shape) -> None:
-    """Also one that was prepared."""
+    """A condition that was prepared is refused, too."""
     denoiser, sample, timestep = RegisterDenoiser(6, steps=5), torch.randn(2, 4, 6), torch.tensor([0, 3])
     condition = torch.randn(shape)
     message = rf"condition: got shape \({', '.join(map(str, shape))}\), expected \(2, 4, 6\), or 1"
